@@ -1,5 +1,5 @@
 //! What coordinating a fleet costs: simulated agents on one server, on this machine. `cargo bench -p linerate-fleet --bench
-//! simulated -- 10 100 1000` prints a row for each number of agents.
+//! simulated -- 10 100 1000` prints a row for each number of agents, a tenth of which receive.
 
 use std::{
     cell::{Cell, RefCell},
@@ -24,7 +24,11 @@ use measure::{Machine, Origin, Start, Trial};
 use serde_json::Value;
 use trial::Tick;
 
-const TRIAL: Duration = Duration::from_secs(2);
+const TRIAL: Duration = Duration::from_secs(3);
+/// The part of a trial in which nobody starts or ends.
+const SILENCE: Duration = Duration::from_secs(1);
+/// Time between two looks at the server's counters.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Counts the agents that are ready.
 struct Ready(Arc<AtomicU32>);
@@ -90,6 +94,32 @@ fn monitored(port: u16, page: &str) -> Value {
     stream.read_to_string(&mut text).expect("it answers");
     let (_, body) = text.split_once("\r\n\r\n").expect("an answer has a body");
     serde_json::from_str(body).expect("the body is JSON")
+}
+
+/// What the server had taken in at a time.
+#[derive(Clone, Copy)]
+struct Look {
+    at: Instant,
+    messages: f64,
+    bytes: f64,
+}
+
+impl Look {
+    fn now(monitor: u16) -> Self {
+        let page = monitored(monitor, "varz");
+        let number = |name: &str| page[name].as_f64().unwrap_or(0.0);
+        Self { at: Instant::now(), messages: number("in_msgs"), bytes: number("in_bytes") }
+    }
+}
+
+/// Messages and bytes per second while all senders send: the least of any second of the run.
+fn silence(looks: &[Look]) -> (f64, f64) {
+    let rates = looks.iter().enumerate().filter_map(|(at, from)| {
+        let to = looks[at..].iter().find(|to| to.at - from.at >= SILENCE)?;
+        let seconds = (to.at - from.at).as_secs_f64();
+        Some(((to.messages - from.messages) / seconds, (to.bytes - from.bytes) / seconds))
+    });
+    rates.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default()
 }
 
 fn free_port() -> u16 {
@@ -173,8 +203,20 @@ fn measure(count: u32) {
         asked: BTreeMap::new(),
     };
     let mut outcome = FleetOutcome::default();
+    let is_looking = Arc::new(AtomicBool::new(true));
+    let looking = is_looking.clone();
+    let looks = thread::spawn(move || {
+        let mut looks = Vec::new();
+        while looking.load(Relaxed) {
+            looks.push(Look::now(monitor));
+            thread::sleep(LOOK);
+        }
+        looks
+    });
     let ran = run_fleet(&plan, &fleet_plan, ("simulated", &start, 0), &times, &mut outcome);
     let whole_s = times.began.elapsed().as_secs_f64();
+    is_looking.store(false, Relaxed);
+    let looks = looks.join().expect("the server answers");
     let after = monitored(monitor, "varz");
     let stored = monitored(monitor, "jsz")["bytes"].as_f64().unwrap_or(0.0);
     is_over.store(true, Relaxed);
@@ -190,14 +232,20 @@ fn measure(count: u32) {
         (number(&after) - number(&before)) / f64::from(count)
     };
     let part = &outcome.fleet.trials[0];
+    let preflight_ends = times.began + Duration::from_secs_f64(times.preflight_s.get());
+    let of_trial: Vec<Look> = looks.into_iter().filter(|look| look.at > preflight_ends).collect();
+    let (messages, bytes) = silence(&of_trial);
+    let senders = f64::from(count - count.div_ceil(10));
     let barrier_s = times.merged_s.get() - times.preflight_s.get() - TRIAL.as_secs_f64();
     println!(
-        "{count:>7}  {connected_s:>9.1}  {:>9.1}  {barrier_s:>9.1}  {whole_s:>7.1}  {:>9.1}  {:>9.1}  {:>9.1}  {:>8.1}  {:>9.1}  {:>5}",
+        "{count:>7}  {connected_s:>9.1}  {:>9.1}  {barrier_s:>9.1}  {whole_s:>7.1}  {:>9.1}  {:>9.1}  {:>9.1}  {:>8.1}  {:>9.1}  {:>8.1}  {:>9.1}  {:>5}",
         times.preflight_s.get(),
         part.start_spread_ns as f64 / 1e6,
         gone("in_msgs"),
         gone("in_bytes") / 1e3,
         stored / 1e3 / f64::from(count),
+        messages / senders,
+        bytes / senders,
         after["mem"].as_f64().unwrap_or(0.0) / 1e6,
         outcome.fleet.voided.len(),
     );
@@ -206,7 +254,7 @@ fn measure(count: u32) {
 fn main() {
     let counts: Vec<u32> = env::args().filter_map(|word| word.parse().ok()).collect();
     println!(
-        "{:>7}  {:>9}  {:>9}  {:>9}  {:>7}  {:>9}  {:>9}  {:>9}  {:>8}  {:>9}  {:>5}",
+        "{:>7}  {:>9}  {:>9}  {:>9}  {:>7}  {:>9}  {:>9}  {:>9}  {:>8}  {:>9}  {:>8}  {:>9}  {:>5}",
         "agents",
         "connect",
         "preflight",
@@ -216,12 +264,14 @@ fn main() {
         "messages",
         "kB",
         "stored",
+        "sending",
+        "sending",
         "server",
         "void"
     );
     println!(
-        "{:>7}  {:>9}  {:>9}  {:>9}  {:>7}  {:>9}  {:>9}  {:>9}  {:>8}  {:>9}  {:>5}",
-        "", "s", "s", "s", "s", "ms", "per agent", "per agent", "kB/agent", "MB", ""
+        "{:>7}  {:>9}  {:>9}  {:>9}  {:>7}  {:>9}  {:>9}  {:>9}  {:>8}  {:>9}  {:>8}  {:>9}  {:>5}",
+        "", "s", "s", "s", "s", "ms", "per agent", "per agent", "kB/agent", "msg/s", "B/s", "MB", ""
     );
     for count in if counts.is_empty() { vec![10, 100, 1000] } else { counts } {
         measure(count);

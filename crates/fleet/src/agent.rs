@@ -218,7 +218,7 @@ impl Agent {
                 let shown = |ns| self.plan.skew.shown_ns(ns);
                 Answer::Clock { heard_ns: shown(heard_ns), answered_ns: shown(clock::monotonic_ns()) }
             }
-            Ok(Ask::Paths { to, packet_bytes }) => self.paths(to, packet_bytes).await,
+            Ok(Ask::Paths { to, packet_bytes, has_agent }) => self.paths(to, packet_bytes, has_agent).await,
             Ok(Ask::Start { of, at_ns }) => self.start(&of, at_ns),
             Ok(Ask::Stop { of, reason }) => self.stop(&of, reason),
             Err(error) => Answer::Refused {
@@ -241,9 +241,9 @@ impl Agent {
         Description { busy_with, ..self.plan.description.clone() }
     }
 
-    async fn paths(&self, to: Vec<IpAddr>, packet_bytes: u32) -> Answer {
+    async fn paths(&self, to: Vec<IpAddr>, packet_bytes: u32, has_agent: bool) -> Answer {
         let limits = &self.plan.limits;
-        let permitted = to.iter().try_for_each(|to| limits.permit_target(*to));
+        let permitted = to.iter().try_for_each(|to| limits.permit_target(*to, has_agent));
         let permitted = permitted.and_then(|()| match limits.may_send {
             true => Ok(()),
             false => Err("its owner does not let it send".into()),

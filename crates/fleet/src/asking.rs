@@ -18,6 +18,8 @@ use crate::{
     names,
 };
 
+/// Requests under way at once.
+pub(crate) const AT_ONCE: usize = 64;
 /// Exchanges for an agent's clock, before a trial and after it.
 const EXCHANGES: u32 = 8;
 

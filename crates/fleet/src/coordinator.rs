@@ -3,8 +3,8 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
+    collections::BTreeMap,
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
@@ -16,26 +16,22 @@ use tokio::time::{sleep, timeout};
 use trial::{Look, Tick};
 
 use crate::{
-    asking::{clocks, discover, look_at_clocks, request},
+    asking::{AT_ONCE, clocks, discover, look_at_clocks, request},
+    checks::check_fleet,
+    chosen::{Chosen, choose},
     clock::theirs_ns,
     collect::{FleetOutcome, conclude},
     connect::{COORDINATOR, ServerPlan, connect, runtime},
     error::FleetError,
     load::FleetLoad,
     merge::missing,
-    message::{
-        Answer, Ask, Attempt, Description, Head, Launch, PROTOCOL, Part, PathFinding, Prepare, Sample, Step,
-    },
+    message::{Answer, Ask, Attempt, Description, Head, Launch, PROTOCOL, Part, Prepare, Sample, Step},
     names,
-    plan::{FleetPlan, Select, selects},
-    preflight::{Needs, Preflight, packet_bytes},
+    plan::FleetPlan,
+    preflight::Preflight,
     store::{Stored, read_run, store_head, store_step, stream as stored_runs},
 };
 
-/// Requests under way at once.
-const AT_ONCE: usize = 64;
-/// Where a plan names the number of agents, they are waited for so long.
-const FOUND_AT_MOST: Duration = Duration::from_secs(5);
 /// Ports are opened, programs loaded and receivers asked in this time.
 const PREPARE_AT_MOST: Duration = Duration::from_secs(25);
 /// After a trial's time, results are waited for so long before agents are asked whether they are still there.
@@ -116,14 +112,6 @@ struct Coordinator<'r, W> {
     samples: RefCell<Option<Subscriber>>,
 }
 
-/// The agents of a run.
-struct Chosen {
-    senders: Vec<Description>,
-    receivers: Vec<Description>,
-    /// Each sender's receivers, by their numbers.
-    targets: Vec<Vec<usize>>,
-}
-
 /// Why an attempt did not become a trial.
 enum Ended {
     /// It counts for nothing, and may be repeated.
@@ -141,8 +129,8 @@ impl From<FleetError> for Ended {
 
 impl<W: Watcher> Coordinator<'_, W> {
     async fn run(self, start: &Start, tolerate: u32, outcome: &mut FleetOutcome) -> Result<(), FleetError> {
-        let mut chosen = self.choose().await?;
-        let table = self.preflight(&chosen).await;
+        let mut chosen = choose(&self.client, self.plan, || self.watcher.go_on()).await?;
+        let table = check_fleet(&self.client, self.plan, &chosen).await;
         self.watcher.preflight(&table);
         if table.red() > 0 {
             return Err(FleetError::Preflight { red: table.red() });
@@ -208,131 +196,6 @@ impl<W: Watcher> Coordinator<'_, W> {
             }
             sleep(LOOK).await;
         }
-    }
-
-    /// The agents that the plan selects; where it requires a number of them, they are waited for.
-    async fn choose(&self) -> Result<Chosen, FleetError> {
-        let until = Instant::now() + FOUND_AT_MOST;
-        loop {
-            match self.choose_now().await {
-                Err(FleetError::Count { .. }) if self.watcher.go_on() && Instant::now() < until => {}
-                chosen => return chosen,
-            }
-        }
-    }
-
-    async fn choose_now(&self) -> Result<Chosen, FleetError> {
-        let mut all = discover(&self.client, Duration::from_secs(1)).await?;
-        // Which of two agents with one name is the right one, the user decides.
-        let mut names = BTreeSet::new();
-        for agent in &all {
-            if !names.insert(agent.facts.agent.clone()) {
-                return Err(FleetError::NameTaken {
-                    name: agent.facts.agent.clone(),
-                    incarnation: agent.facts.incarnation.clone(),
-                });
-            }
-        }
-        look_at_clocks(&self.client, &mut all).await;
-        let with = |select: &Select| -> Vec<Description> {
-            all.iter().filter(|agent| selects(select, &agent.facts.labels)).cloned().collect()
-        };
-        let senders = with(&self.plan.senders);
-        let mut receivers = with(&self.plan.receivers);
-        let all_send = !receivers.is_empty();
-        receivers.retain(|agent| !senders.iter().any(|one| one.facts.agent == agent.facts.agent));
-        let [needed, needed_receivers] = self.plan.counts;
-        for (role, found, needed, select) in [
-            ("senders", senders.len(), needed, &self.plan.senders),
-            ("receivers", receivers.len(), needed_receivers, &self.plan.receivers),
-        ] {
-            if let Some(needed) = needed.filter(|needed| *needed as usize != found) {
-                return Err(FleetError::Count { role, found, needed });
-            }
-            if found == 0 {
-                let labels: Vec<String> =
-                    select.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                let labels = match role == "receivers" && all_send {
-                    true => "of their own (all with theirs send)".into(),
-                    false => labels.join(","),
-                };
-                return Err(FleetError::Nobody { role, labels });
-            }
-        }
-        let count = receivers.len();
-        let targets = (0..senders.len())
-            .map(|at| if self.plan.to_all { (0..count).collect() } else { vec![at % count] })
-            .collect();
-        Ok(Chosen { senders, receivers, targets })
-    }
-
-    async fn preflight(&self, chosen: &Chosen) -> Preflight {
-        let mut table = Preflight::default();
-        let hardest = self.plan.hardest();
-        let shares = self.plan.shares(hardest.rate_pps, &chosen.sender_names());
-        let load = &self.plan.load;
-        let example = load.plan(&[SocketAddr::from(([198, 18, 0, 1], 1))], hardest);
-        let needs = Needs {
-            version: env!("CARGO_PKG_VERSION").into(),
-            engine: load.engine.to_string(),
-            is_sender: true,
-            rate_pps: None,
-            frame_size_bytes: example.map_or(64, |plan| plan.frame_size_bytes),
-            duration_s: hardest.duration_ns as f64 / 1e9,
-            clock_bound_ns: self.plan.most_start_error_ns,
-            from: Vec::new(),
-        };
-        for (agent, share) in chosen.senders.iter().zip(&shares) {
-            table.check(agent, &Needs { rate_pps: *share, ..needs.clone() });
-        }
-        let bytes = needs.frame_size_bytes;
-        for ((sender, to), paths) in
-            chosen.senders.iter().zip(&chosen.targets).zip(self.paths(chosen, bytes).await)
-        {
-            for (number, at) in to.iter().enumerate() {
-                let path = paths.as_ref().map(|paths| paths.get(number)).map_err(String::as_str);
-                let path = path.and_then(|path| path.ok_or("it did not look for this path"));
-                let receiver = &chosen.receivers[*at].facts.agent;
-                table.check_path((&sender.facts.agent, receiver), path, bytes);
-            }
-        }
-        for (at, agent) in chosen.receivers.iter().enumerate() {
-            let to_it = || {
-                chosen.targets.iter().zip(&shares).enumerate().filter(move |(_, (to, _))| to.contains(&at))
-            };
-            let each = to_it().map(|(_, (to, share))| share.map(|pps| pps / to.len() as f64));
-            let from = to_it().filter_map(|(sender, _)| chosen.senders[sender].facts.address.parse().ok());
-            table.check(
-                agent,
-                &Needs {
-                    engine: self.plan.receiver.engine.to_string(),
-                    is_sender: false,
-                    rate_pps: each.sum(),
-                    from: from.collect::<Vec<IpAddr>>(),
-                    ..needs.clone()
-                },
-            );
-        }
-        table
-    }
-
-    /// Each sender's paths to its receivers, or why it does not know them.
-    async fn paths(&self, chosen: &Chosen, frame_size_bytes: u32) -> Vec<Result<Vec<PathFinding>, String>> {
-        let packet_bytes = packet_bytes(frame_size_bytes);
-        let asked = chosen.senders.iter().zip(&chosen.targets).map(async |(sender, to)| {
-            let address = |at: &usize| {
-                let agent = &chosen.receivers[*at].facts;
-                agent.address.parse().map_err(|_| format!("{} has no address", agent.agent))
-            };
-            let to = to.iter().map(address).collect::<Result<Vec<IpAddr>, String>>()?;
-            let ask = Ask::Paths { to, packet_bytes };
-            match request(&self.client, &sender.facts.agent, &ask, Duration::from_secs(5)).await? {
-                Answer::Paths { paths } => Ok(paths),
-                Answer::Refused { reason } => Err(reason),
-                _ => Err("it does not answer what it was asked".into()),
-            }
-        });
-        stream::iter(asked).buffered(AT_ONCE).collect().await
     }
 
     async fn trial(
@@ -537,6 +400,9 @@ impl<W: Watcher> Coordinator<'_, W> {
         chosen: &Chosen,
         part: &impl Fn(Part) -> Ask,
     ) -> Result<Vec<SocketAddr>, Ended> {
+        if !self.plan.without_agents.is_empty() {
+            return Ok(self.plan.without_agents.clone());
+        }
         let asks = chosen.receivers.iter().enumerate().map(|(at, agent)| {
             let senders = chosen.targets.iter().filter(|to| to.contains(&at)).count() as u32;
             let plan = Box::new(self.plan.receiver.clone());
@@ -670,32 +536,6 @@ impl Watched {
                 ..Look::default()
             },
         }
-    }
-}
-
-impl Chosen {
-    fn sender_names(&self) -> Vec<String> {
-        self.senders.iter().map(|agent| agent.facts.agent.clone()).collect()
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.senders.iter().chain(&self.receivers).map(|agent| agent.facts.agent.clone()).collect()
-    }
-
-    fn roles(&self) -> impl Iterator<Item = &'static str> {
-        let senders = self.senders.iter().map(|_| "sender");
-        senders.chain(self.receivers.iter().map(|_| "receiver"))
-    }
-
-    fn incarnations(&self) -> BTreeMap<String, String> {
-        let all = self.senders.iter().chain(&self.receivers);
-        all.map(|agent| (agent.facts.agent.clone(), agent.facts.incarnation.clone())).collect()
-    }
-
-    fn orders(&self) -> BTreeMap<String, Vec<String>> {
-        let named = |at: &usize| self.receivers[*at].facts.agent.clone();
-        let each = self.senders.iter().zip(&self.targets);
-        each.map(|(agent, to)| (agent.facts.agent.clone(), to.iter().map(named).collect())).collect()
     }
 }
 

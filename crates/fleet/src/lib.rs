@@ -8,6 +8,8 @@
 
 mod agent;
 mod asking;
+mod checks;
+mod chosen;
 mod clock;
 mod collect;
 mod connect;

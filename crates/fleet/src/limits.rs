@@ -22,6 +22,8 @@ pub struct Limits {
     pub allow_to: Vec<Network>,
     /// Networks that it receives from; with none named, the same.
     pub allow_from: Vec<Network>,
+    /// Networks that it sends to without the receiver's consent, where no agent runs; with none named, nowhere.
+    pub allow_without_agent: Vec<Network>,
     /// The longest trial.
     pub max_duration: Duration,
     /// Whether it sends.
@@ -40,6 +42,7 @@ impl Default for Limits {
             max_pps: None,
             allow_to: Vec::new(),
             allow_from: Vec::new(),
+            allow_without_agent: Vec::new(),
             max_duration: Duration::from_secs(600),
             may_send: true,
             may_receive: true,
@@ -79,6 +82,8 @@ struct LimitsFile {
     allow_to: Vec<String>,
     #[serde(default)]
     allow_from: Vec<String>,
+    #[serde(default)]
+    allow_without_agent: Vec<String>,
     max_duration: Option<String>,
     commands: Option<Vec<Command>>,
     #[serde(default)]
@@ -98,6 +103,8 @@ enum Command {
 pub(crate) struct StatedLimits {
     pub(crate) max_pps: Option<f64>,
     pub(crate) allow_to: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) allow_without_agent: Vec<String>,
     pub(crate) max_duration_s: f64,
     pub(crate) may_send: bool,
     pub(crate) may_receive: bool,
@@ -131,6 +138,7 @@ impl Limits {
             max_pps: file.max_rate.as_deref().map(packets_per_second).transpose()?,
             allow_to: networks(file.allow_to)?,
             allow_from: networks(file.allow_from)?,
+            allow_without_agent: networks(file.allow_without_agent)?,
             max_duration,
             may_send: may(Command::Send),
             may_receive: may(Command::Receive),
@@ -164,17 +172,23 @@ impl Limits {
                 self.max_duration.as_secs_f64()
             ));
         }
-        if !plan.handshake {
-            return Err("a fleet sends to nobody that has not agreed".into());
-        }
-        traffic.workers.iter().try_for_each(|worker| self.permit_target(worker.target.ip()))
+        traffic.workers.iter().try_for_each(|worker| self.permit_target(worker.target.ip(), plan.handshake))
     }
 
-    /// Whether it may send to an address.
+    /// Whether it may send to an address, where an agent agrees or none runs.
     ///
     /// # Errors
     /// Why not, for the coordinator's user.
-    pub(crate) fn permit_target(&self, target: IpAddr) -> Result<(), String> {
+    pub(crate) fn permit_target(&self, target: IpAddr, has_agent: bool) -> Result<(), String> {
+        if !has_agent {
+            let is_named = self.allow_without_agent.iter().any(|network| network.contains(target));
+            let refused = || {
+                format!(
+                    "{target} is in none of the networks that its owner allows it to send to without an agent there"
+                )
+            };
+            return is_named.then_some(()).ok_or_else(refused);
+        }
         if self.allow_to.is_empty() {
             let allowed = may_send_without_handshake(target);
             return allowed.map_err(|error| format!("{error}: its owner names no networks to send to"));
@@ -189,6 +203,7 @@ impl Limits {
         StatedLimits {
             max_pps: self.max_pps,
             allow_to: self.allow_to.iter().map(Network::to_string).collect(),
+            allow_without_agent: self.allow_without_agent.iter().map(Network::to_string).collect(),
             max_duration_s: self.max_duration.as_secs_f64(),
             may_send: self.may_send,
             may_receive: self.may_receive,
@@ -216,8 +231,8 @@ mod tests {
         assert_eq!(limits.max_pps, Some(2e6));
         assert!(limits.may_send && !limits.may_receive && !limits.may_attach);
         assert_eq!(limits.max_duration, Duration::from_secs(60));
-        limits.permit_target("10.1.2.3".parse().unwrap()).unwrap();
-        let refused = limits.permit_target("192.168.0.1".parse().unwrap()).unwrap_err();
+        limits.permit_target("10.1.2.3".parse().unwrap(), true).unwrap();
+        let refused = limits.permit_target("192.168.0.1".parse().unwrap(), true).unwrap_err();
         assert!(refused.contains("none of the networks"), "{refused}");
         for wrong in
             ["max-rat = \"1pps\"", "max-rate = \"10Gbps\"", "allow-to = [\"x\"]", "commands = [\"rm\"]"]
@@ -229,8 +244,57 @@ mod tests {
     #[test]
     fn without_networks_no_stranger_can_be_sent_to() {
         let limits = Limits::default();
-        limits.permit_target("198.18.0.1".parse().unwrap()).unwrap();
-        limits.permit_target("192.168.1.1".parse().unwrap()).unwrap();
-        assert!(limits.permit_target("8.8.8.8".parse().unwrap()).is_err());
+        limits.permit_target("198.18.0.1".parse().unwrap(), true).unwrap();
+        limits.permit_target("192.168.1.1".parse().unwrap(), true).unwrap();
+        assert!(limits.permit_target("8.8.8.8".parse().unwrap(), true).is_err());
+    }
+
+    #[test]
+    fn a_host_without_an_agent_needs_its_network_in_the_owners_file() {
+        let to = |limits: &Limits, target: &str| limits.permit_target(target.parse().unwrap(), false);
+        let refused = to(&Limits::default(), "127.0.0.1").unwrap_err();
+        assert!(refused.contains("without an agent"), "{refused}");
+        let limits =
+            Limits::parse("allow-to = [\"10.0.0.0/8\"]\nallow-without-agent = [\"192.0.2.0/24\"]").unwrap();
+        to(&limits, "192.0.2.7").unwrap();
+        assert!(to(&limits, "10.0.0.1").is_err(), "that is for agents");
+        assert_eq!(limits.stated().allow_without_agent, ["192.0.2.0/24"]);
+    }
+
+    #[test]
+    fn the_shipped_file_allows_what_its_comments_say() {
+        let limits = Limits::parse(include_str!("../../../packaging/fleet/agent.toml")).unwrap();
+        assert_eq!((limits.max_pps, limits.max_duration), (Some(1e6), Duration::from_secs(600)));
+        assert!(limits.may_send && limits.may_receive && !limits.may_attach && limits.divert.is_none());
+        limits.permit_target("10.1.2.3".parse().unwrap(), true).unwrap();
+        assert!(limits.permit_target("192.168.0.1".parse().unwrap(), true).is_err());
+        assert!(limits.permit_target("10.1.2.3".parse().unwrap(), false).is_err());
+    }
+
+    #[test]
+    fn each_limit_is_checked_again_when_a_coordinator_asks_for_more() {
+        let plan = crate::plan::FleetPlan::parse("rate = \"2kpps\"\nduration = \"2s\"").unwrap();
+        let share = plan.loads()[0];
+        let host = plan.load.plan(&["10.0.0.2:7".parse().unwrap()], share).unwrap();
+        let with = |change: fn(&mut Limits, &mut HostPlan)| {
+            let (mut limits, mut host) = (Limits::default(), host.clone());
+            change(&mut limits, &mut host);
+            limits.permit(&host).unwrap_err()
+        };
+        Limits::default().permit(&host).unwrap();
+        let refused = with(|limits, _| limits.max_pps = Some(1999.0));
+        assert!(refused.contains("2000 pps is more than the 1999 pps"), "{refused}");
+        let refused = with(|limits, host| (limits.max_pps, host.sender.traffic.rate_pps) = (Some(1e6), None));
+        assert!(refused.contains("the maximum rate"), "{refused}");
+        let refused = with(|limits, _| limits.max_duration = Duration::from_secs(1));
+        assert!(refused.contains("2 s is longer than the 1 s"), "{refused}");
+        let refused = with(|_, host| host.sender.traffic.limit.duration_ns = None);
+        assert!(refused.contains("has a duration"), "{refused}");
+        let refused = with(|limits, _| limits.may_send = false);
+        assert!(refused.contains("does not let it send"), "{refused}");
+        let refused = with(|limits, _| limits.allow_to = vec!["192.168.0.0/16".parse().unwrap()]);
+        assert!(refused.contains("none of the networks"), "{refused}");
+        let refused = with(|_, host| host.handshake = false);
+        assert!(refused.contains("without an agent"), "{refused}");
     }
 }

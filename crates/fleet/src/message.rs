@@ -13,7 +13,7 @@ use trial::{HostPlan, Report};
 use crate::{clock::Sight, limits::StatedLimits};
 
 /// Version of what is said; a coordinator and its agents must have the same.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 
 /// One attempt at a trial of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub(crate) enum Ask {
     /// What its clock shows.
     Clock,
     /// How its packets get to these addresses: one datagram of this size to each, port 9, finds narrower links.
-    Paths { to: Vec<IpAddr>, packet_bytes: u32 },
+    Paths { to: Vec<IpAddr>, packet_bytes: u32, has_agent: bool },
     /// Open ports, read counters, ask receivers; send nothing.
     Prepare(Box<Prepare>),
     /// Send from then on, by the agent's own clock.

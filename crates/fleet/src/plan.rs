@@ -1,17 +1,20 @@
 //! A plan as a file: which agents send and receive, how much, how long. Everything wrong with it is said at once.
 
 mod loads;
+mod sizes;
 
-use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use measure::Start;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use traffic::{Departures, ReceiverPlan, RxSpec, RxTraffic, TxSpec};
-use wire::SizeMix;
 
 pub use self::loads::FleetSearch;
-use self::loads::{Rates, SearchFile};
+use self::{
+    loads::{Rates, SearchFile},
+    sizes::{SizesFile, packet_sizes},
+};
 use crate::load::{FleetLoad, Load};
 
 /// What a fleet is to do.
@@ -23,6 +26,8 @@ pub struct FleetPlan {
     pub(crate) weights: BTreeMap<String, f64>,
     /// Whether every sender sends to every receiver, or each to one of them in turn.
     pub(crate) to_all: bool,
+    /// Addresses without agents to send to, in place of receivers.
+    pub(crate) without_agents: Vec<SocketAddr>,
     loads: Vec<FleetLoad>,
     search: Option<FleetSearch>,
     /// Exact numbers of senders and receivers, where the plan names them.
@@ -81,9 +86,9 @@ struct PlanFile {
     #[serde(default = "one")]
     trials: u32,
     #[serde(default)]
-    frame_size: Option<Size>,
+    frame_size: Option<SizesFile>,
     #[serde(default)]
-    payload: Option<Size>,
+    payload: Option<SizesFile>,
     #[serde(default)]
     max_loss: Option<f64>,
     #[serde(default = "three")]
@@ -116,6 +121,10 @@ struct SendersFile {
     departures: String,
     batch_size: u32,
     to: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    without_agents: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src_port: Option<u16>,
     witness: bool,
     weights: BTreeMap<String, f64>,
 }
@@ -130,13 +139,6 @@ struct ReceiversFile {
     threads: u16,
     port: u16,
     interface: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-enum Size {
-    Bytes(u32),
-    Mix(String),
 }
 
 fn ten_seconds() -> String {
@@ -170,6 +172,8 @@ impl Default for SendersFile {
             departures: Departures::Constant.to_string(),
             batch_size: 1024,
             to: "one".into(),
+            without_agents: Vec::new(),
+            src_port: None,
             witness: true,
             weights: BTreeMap::new(),
         }
@@ -238,11 +242,19 @@ impl FleetPlan {
         let harder = |a: FleetLoad, b: FleetLoad| FleetLoad {
             rate_pps: a.rate_pps.zip(b.rate_pps).map(|(a, b)| a.max(b)),
             duration_ns: a.duration_ns.max(b.duration_ns),
+            size: 0,
         };
-        all.reduce(harder).unwrap_or(FleetLoad { rate_pps: None, duration_ns: 0 })
+        all.reduce(harder).unwrap_or_default()
     }
 
-    fn parse(text: &str) -> Result<Self, Vec<String>> {
+    /// Senders' flows are of these ports: the receivers', and the first of each sender. `None` where kernels choose them.
+    pub(crate) fn known_ports(&self) -> Option<u16> {
+        let is_known = self.load.first_port.is_some() || self.load.engine.facts().makes_frames;
+        let port = self.receiver.traffic.local.port();
+        (is_known && port > 0).then_some(port)
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, Vec<String>> {
         let file: PlanFile = toml::from_str(text).map_err(|error| vec![error.to_string()])?;
         let mut problems = Vec::new();
         let rates = file.rate.each(&mut problems);
@@ -266,18 +278,23 @@ impl FleetPlan {
         if duration_ns == 0 {
             problems.push("duration: a trial takes some time, for example 10s".into());
         }
-        let mut size = |name: &str, size: &Option<Size>| {
-            let text = match size.as_ref()? {
-                Size::Bytes(bytes) => bytes.to_string(),
-                Size::Mix(text) => text.clone(),
-            };
-            let mix: Result<SizeMix, _> = text.parse();
-            mix.map_err(|error| problems.push(format!("{name}: {error}"))).ok()
-        };
-        let frame_size = size("frame-size", &file.frame_size);
-        let payload = size("payload", &file.payload);
-        if file.frame_size.is_some() && file.payload.is_some() {
-            problems.push("give frame-size or payload, not both".into());
+        let sizes = packet_sizes(file.frame_size.as_ref(), file.payload.as_ref(), &mut problems);
+        if search.is_some() && sizes.len() > 1 {
+            problems.push("a search has one packet size".into());
+        }
+        let without_agents: Vec<SocketAddr> = file
+            .senders
+            .without_agents
+            .iter()
+            .filter_map(|text| parsed("senders.without-agents", text, &mut problems))
+            .collect();
+        if !without_agents.is_empty() && (search.is_some() || file.max_loss.is_some()) {
+            problems.push(
+                "search and max-loss need receivers that count, but senders.without-agents has none".into(),
+            );
+        }
+        if file.senders.src_port.is_some_and(|port| port < 1024) {
+            problems.push("senders.src-port must be at least 1024".into());
         }
         let engine: Option<TxSpec> = parsed("senders.engine", &file.senders.engine, &mut problems);
         let rx_engine: Option<RxSpec> = parsed("receivers.engine", &file.receivers.engine, &mut problems);
@@ -293,6 +310,11 @@ impl FleetPlan {
         {
             problems.push("trials, attempts and threads are at least 1".into());
         }
+        if file.senders.src_port.is_some() && engine.as_ref().is_some_and(|engine| engine.name() != "udp") {
+            problems.push(
+                "senders.src-port is for the engine udp: the others choose source ports themselves".into(),
+            );
+        }
         let (Some(engine), Some(rx_engine), Some(departures), true) =
             (engine, rx_engine, departures, problems.is_empty())
         else {
@@ -302,12 +324,13 @@ impl FleetPlan {
             engine,
             threads: file.senders.threads.into(),
             flows: file.senders.flows.map(|flows| flows as usize),
-            frame_size,
-            payload,
+            sizes,
             departures,
             batch_size: file.senders.batch_size as usize,
             seed: file.seed,
             witness: file.senders.witness,
+            first_port: file.senders.src_port,
+            handshake: without_agents.is_empty(),
             receiver: None,
         };
         let receiver = ReceiverPlan {
@@ -325,19 +348,25 @@ impl FleetPlan {
             },
         };
         // What makes no packets is found before anybody is asked.
-        let numbered = (0..file.trials).flat_map(|_| rates.iter());
+        let sizes = 0..load.sizes.len();
+        let of_a_size = |size| rates.iter().map(move |rate| FleetLoad { rate_pps: *rate, duration_ns, size });
         let loads: Vec<FleetLoad> = match &search {
             Some(_) => Vec::new(),
-            None => numbered.map(|rate_pps| FleetLoad { rate_pps: *rate_pps, duration_ns }).collect(),
+            None => (0..file.trials).flat_map(|_| sizes.clone().flat_map(of_a_size)).collect(),
         };
-        let example = search.as_ref().map(FleetSearch::warm_up).or(loads.first().copied());
-        let example = example.ok_or_else(|| vec!["the plan has no trial".to_owned()])?;
-        load.plan(&[([198, 18, 0, 1], 1).into()], example).map_err(|problem| vec![problem])?;
+        let warm_up = search.as_ref().map(FleetSearch::warm_up);
+        if warm_up.is_none() && loads.is_empty() {
+            return Err(vec!["the plan has no trial".to_owned()]);
+        }
+        for example in warm_up.into_iter().chain(loads.iter().copied()) {
+            load.plan(&[([198, 18, 0, 1], 1).into()], example).map_err(|problem| vec![problem])?;
+        }
         Ok(Self {
             senders: file.senders.select.clone(),
             receivers: file.receivers.select.clone(),
             weights: file.senders.weights.clone(),
             to_all: file.senders.to == "all",
+            without_agents,
             loads,
             search,
             counts: [file.senders.count, file.receivers.count],
@@ -381,7 +410,7 @@ mod tests {
     fn an_empty_plan_is_the_default_one() {
         let plan = FleetPlan::parse("").unwrap();
         assert_eq!(plan.senders, role("sender"));
-        assert_eq!(plan.loads(), [FleetLoad { rate_pps: None, duration_ns: 10_000_000_000 }]);
+        assert_eq!(plan.loads(), [FleetLoad { duration_ns: 10_000_000_000, ..FleetLoad::default() }]);
     }
 
     #[test]
@@ -401,6 +430,45 @@ mod tests {
         let plan = FleetPlan::parse("[search]\nmax-load = \"5kpps\"").unwrap();
         assert_eq!((plan.loads().len(), plan.hardest().rate_pps), (0, Some(5e3)));
         assert!(FleetPlan::parse("rate = \"1kpps\"\n[search]").is_err());
+    }
+
+    #[test]
+    fn sizes_are_swept_with_rates_and_the_largest_counts_for_paths() {
+        let plan = FleetPlan::parse("rate = [\"1kpps\", \"2kpps\"]\nframe-size = [128, 1518]").unwrap();
+        let each: Vec<(Option<f64>, usize)> =
+            plan.loads().iter().map(|load| (load.rate_pps, load.size)).collect();
+        assert_eq!(each, [(Some(1e3), 0), (Some(2e3), 0), (Some(1e3), 1), (Some(2e3), 1)]);
+        assert_eq!(plan.load.largest_frame_bytes(), 1518);
+        let frame = |at: usize| {
+            let target = "198.18.0.1:7".parse().unwrap();
+            plan.load.plan(&[target], plan.loads()[at]).unwrap().frame_size_bytes
+        };
+        assert_eq!((frame(1), frame(2)), (128, 1518));
+        assert!(FleetPlan::parse("frame-size = [128, 1518]\n[search]").is_err());
+    }
+
+    #[test]
+    fn source_ports_count_up_over_a_senders_flows() {
+        let plan =
+            FleetPlan::parse("[senders]\nsrc-port = 40000\nthreads = 2\nflows = 5\n[receivers]\nport = 7")
+                .unwrap();
+        let host = plan.load.plan(&["198.18.0.1:7".parse().unwrap()], plan.loads()[0]).unwrap();
+        let workers: Vec<(u16, usize)> =
+            host.sender.traffic.workers.iter().map(|worker| (worker.local.port(), worker.flows)).collect();
+        assert_eq!(workers, [(40_000, 3), (40_003, 2)]);
+        assert_eq!(plan.known_ports(), Some(7));
+        let other = FleetPlan::parse("[senders]\nsrc-port = 40000\nengine = \"packet\"").unwrap_err();
+        assert!(other[0].contains("src-port is for the engine udp"), "{other:?}");
+    }
+
+    #[test]
+    fn addresses_without_agents_take_the_place_of_receivers() {
+        let plan = FleetPlan::parse("[senders]\nwithout-agents = [\"192.0.2.1:53\"]").unwrap();
+        assert_eq!(plan.without_agents, ["192.0.2.1:53".parse().unwrap()]);
+        let host = plan.load.plan(&plan.without_agents, plan.loads()[0]).unwrap();
+        assert!(!host.handshake && !host.witness);
+        let wrong = FleetPlan::parse("max-loss = 0.1\n[senders]\nwithout-agents = [\"x\"]").unwrap_err();
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
     }
 
     #[test]

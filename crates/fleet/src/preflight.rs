@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::Serialize;
+use session::Network;
 use wire::{FlowKey, HashFields, RssKey, Toeplitz};
 
 use crate::message::{Description, PROTOCOL, PathFinding};
@@ -18,8 +19,10 @@ pub struct PreflightRow {
     pub has: String,
     /// What the plan needs.
     pub needs: String,
-    /// Whether that will do.
+    /// Whether that will not do: nothing starts.
     pub is_red: bool,
+    /// Whether it will do, but explains results.
+    pub is_notable: bool,
 }
 
 /// The table.
@@ -41,8 +44,20 @@ pub(crate) struct Needs {
     pub(crate) duration_s: f64,
     /// The clock must be known that well.
     pub(crate) clock_bound_ns: u64,
-    /// Addresses of its senders.
-    pub(crate) from: Vec<IpAddr>,
+    /// Where a sender sends without asking an agent.
+    pub(crate) without_agents: Vec<IpAddr>,
+    /// Of a receiver, the flows of its senders.
+    pub(crate) flows: Vec<SenderFlows>,
+    /// The receivers' port where all ports are known; kernels choose them without.
+    pub(crate) to_port: Option<u16>,
+}
+
+/// The flows of one sender to a receiver.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SenderFlows {
+    pub(crate) from: IpAddr,
+    /// One per flow; 0 where it is not known.
+    pub(crate) src_ports: Vec<u16>,
 }
 
 impl Preflight {
@@ -68,13 +83,14 @@ impl Preflight {
         };
         let what = format!("path to {receiver}");
         let needs = format!("packets of {packet} bytes");
-        self.rows.push(PreflightRow { agent: sender.into(), what, has, needs, is_red });
+        self.rows.push(PreflightRow { agent: sender.into(), what, has, needs, is_red, is_notable: false });
     }
 
     pub(crate) fn check(&mut self, agent: &Description, needs: &Needs) {
         let name = &agent.facts.agent;
         let mut row = |what: &str, has: String, needs: String, is_red: bool| {
-            self.rows.push(PreflightRow { agent: name.clone(), what: what.into(), has, needs, is_red });
+            let (agent, what) = (name.clone(), what.into());
+            self.rows.push(PreflightRow { agent, what, has, needs, is_red, is_notable: false });
         };
         let facts = &agent.facts;
         let is_other = facts.version != needs.version || agent.protocol != PROTOCOL;
@@ -134,8 +150,16 @@ impl Preflight {
                 bps > speed as f64,
             );
         }
-        if let Some((has, needs, is_red)) = spread(agent, needs) {
-            row("queues", has, needs, is_red);
+        for target in &needs.without_agents {
+            let allowed = &agent.limits.allow_without_agent;
+            let is_named =
+                |text: &String| text.parse::<Network>().is_ok_and(|network| network.contains(*target));
+            let has = if allowed.is_empty() { "only to agents".into() } else { allowed.join(", ") };
+            row("owner's consent", has, format!("{target} without an agent"), !allowed.iter().any(is_named));
+        }
+        if let Some(Spreading { has, needs, is_red, is_notable }) = spread(agent, needs) {
+            let (agent, what) = (name.clone(), "queues".into());
+            self.rows.push(PreflightRow { agent, what, has, needs, is_red, is_notable });
         }
     }
 }
@@ -145,29 +169,71 @@ pub(crate) fn packet_bytes(frame_size_bytes: u32) -> u32 {
     frame_size_bytes.saturating_sub(18)
 }
 
-/// How many of a receiver's queues the senders' flows reach, where the card hashes addresses alone: what ports the kernels will
-/// choose is not known.
-fn spread(agent: &Description, needs: &Needs) -> Option<(String, String, bool)> {
-    let spread = agent.spread.as_ref().filter(|spread| !spread.ports && !spread.table.is_empty())?;
+/// How flows fall on queues.
+struct Spreading {
+    has: String,
+    needs: String,
+    is_red: bool,
+    is_notable: bool,
+}
+
+/// How many of a receiver's queues its senders' flows reach, by the card's own key and table. Where it hashes ports that
+/// kernels will choose, the number to expect.
+fn spread(agent: &Description, needs: &Needs) -> Option<Spreading> {
+    let spread = agent.spread.as_ref()?;
     let to: IpAddr = agent.facts.address.parse().ok()?;
-    if needs.is_sender || needs.from.len() < 2 {
+    let queues = spread.table.iter().max()? + 1;
+    if needs.is_sender || needs.flows.is_empty() || queues < 2 {
         return None;
     }
-    let queues = spread.table.iter().max()? + 1;
-    let mut by_queue: BTreeMap<u32, u32> = BTreeMap::new();
+    let flows = needs.flows.iter().map(|sender| sender.src_ports.len()).sum::<usize>() as u32;
+    let hashed: Vec<(IpAddr, u16)> = if spread.ports {
+        needs
+            .flows
+            .iter()
+            .flat_map(|sender| sender.src_ports.iter().map(|port| (sender.from, *port)))
+            .collect()
+    } else {
+        needs.flows.iter().map(|sender| (sender.from, 0)).collect()
+    };
+    let different = hashed.len() as u32;
+    let possible = queues.min(different);
+    let needed = format!("{possible} queues");
+    if spread.ports && needs.to_port.is_none() {
+        let reached = expected_queues(&spread.table, different);
+        let has =
+            format!("{flows} flows on about {reached:.1} of {queues} queues (their ports are not known)");
+        let is_notable = reached < 0.8 * f64::from(possible);
+        return Some(Spreading { has, needs: needed, is_red: false, is_notable });
+    }
+    let (fields, to_port) = match (spread.ports, needs.to_port) {
+        (true, Some(port)) => (HashFields::AddressesAndPorts, port),
+        _ => (HashFields::Addresses, 0),
+    };
     let toeplitz = Toeplitz::new(&RssKey::new(&spread.key).ok()?);
-    for from in &needs.from {
-        let flow = FlowKey::udp((*from, 0).into(), (to, 0).into())?;
-        let hash = toeplitz.hash(&flow, HashFields::Addresses);
-        let queue = spread.table[hash as usize % spread.table.len()];
+    let mut by_queue: BTreeMap<u32, u32> = BTreeMap::new();
+    for (from, port) in hashed {
+        let flow = FlowKey::udp((from, port).into(), (to, to_port).into())?;
+        let queue = spread.table[toeplitz.hash(&flow, fields) as usize % spread.table.len()];
         *by_queue.entry(queue).or_default() += 1;
     }
-    let senders = needs.from.len() as u32;
-    let (reached, possible) = (by_queue.len() as u32, queues.min(senders));
-    let most = by_queue.values().max().copied().unwrap_or(0);
-    let has = format!("{senders} senders on {reached} of {queues} queues, up to {most} on one");
+    let reached = by_queue.len() as u32;
+    let (most, what) =
+        (by_queue.values().max().copied().unwrap_or(0), if spread.ports { "flows" } else { "senders" });
+    let has = format!("{different} {what} on {reached} of {queues} queues, up to {most} on one");
     // All on one queue though there are others measures that queue, and looks like the machine.
-    Some((has, format!("{possible} queues"), reached == 1 && possible > 1))
+    let is_red = reached == 1 && possible > 1;
+    Some(Spreading { has, needs: needed, is_red, is_notable: !is_red && reached < possible })
+}
+
+/// How many queues so many flows reach on average, if their hashes are random.
+fn expected_queues(table: &[u32], flows: u32) -> f64 {
+    let mut slots: BTreeMap<u32, u32> = BTreeMap::new();
+    for queue in table {
+        *slots.entry(*queue).or_default() += 1;
+    }
+    let missed = |slots: &u32| (1.0 - f64::from(*slots) / table.len() as f64).powi(flows as i32);
+    slots.values().map(|slots| 1.0 - missed(slots)).sum()
 }
 
 #[cfg(test)]
@@ -213,7 +279,9 @@ mod tests {
             frame_size_bytes: 64,
             duration_s: 10.0,
             clock_bound_ns: 1_000_000,
-            from: Vec::new(),
+            without_agents: Vec::new(),
+            flows: Vec::new(),
+            to_port: None,
         }
     }
 
@@ -246,20 +314,72 @@ mod tests {
         assert_eq!(with(|agent, _| agent.facts.speed_bps = Some(10_000_000)), ["link"]);
     }
 
+    /// A receiver whose card has Microsoft's key and this table, and flows of two senders.
+    fn spreads(
+        table: Vec<u32>,
+        ports: bool,
+        (src_ports, to_port): ([&[u16]; 2], Option<u16>),
+    ) -> PreflightRow {
+        let key = RssKey::microsoft().bytes().to_vec();
+        let agent =
+            Description { engines: Vec::new(), spread: Some(Spread { key, table, ports }), ..agent() };
+        let from = ["198.18.0.1", "198.18.0.2"].map(|from| from.parse().unwrap());
+        let flows = from.into_iter().zip(src_ports);
+        let flows = flows.map(|(from, ports)| SenderFlows { from, src_ports: ports.to_vec() }).collect();
+        let mut preflight = Preflight::default();
+        preflight.check(&agent, &Needs { is_sender: false, flows, to_port, ..needs() });
+        preflight.rows.into_iter().find(|row| row.what == "queues").unwrap()
+    }
+
+    fn in_turn(queues: u32) -> Vec<u32> {
+        (0..128).map(|bucket| bucket % queues).collect()
+    }
+
     #[test]
     fn senders_that_all_hash_to_one_queue_are_red() {
-        let key = RssKey::microsoft().bytes().to_vec();
+        let one_each: ([&[u16]; 2], _) = ([&[0], &[0]], None);
+        let row = spreads(vec![3; 128], false, one_each);
+        assert!(row.is_red && row.has == "2 senders on 1 of 4 queues, up to 2 on one", "{row:?}");
+        let row = spreads(in_turn(4), false, one_each);
+        assert!(!row.is_red && row.has.starts_with("2 senders on 2 of 4 queues"), "{row:?}");
+    }
+
+    #[test]
+    fn known_ports_are_hashed_and_unknown_ones_give_an_expectation() {
+        let known: Vec<u16> = (20_000..20_016).collect();
+        let row = spreads(in_turn(4), true, ([&known, &known], Some(4321)));
+        // As `linerate nic flow` computes it, flow by flow.
+        let toeplitz = Toeplitz::new(&RssKey::microsoft());
+        let mut by_queue = [0; 4];
+        for from in ["198.18.0.1", "198.18.0.2"] {
+            for port in &known {
+                let (from, to) = (
+                    (from.parse::<IpAddr>().unwrap(), *port),
+                    ("198.18.0.9".parse::<IpAddr>().unwrap(), 4321),
+                );
+                let flow = FlowKey::udp(from.into(), to.into()).unwrap();
+                by_queue[toeplitz.hash(&flow, HashFields::AddressesAndPorts) as usize % 128 % 4] += 1;
+            }
+        }
+        let reached = by_queue.iter().filter(|flows| **flows > 0).count();
+        let most = by_queue.iter().max().unwrap();
+        assert_eq!(row.has, format!("32 flows on {reached} of 4 queues, up to {most} on one"));
+        let row = spreads(vec![1; 128], true, ([&[5], &[6]], Some(7)));
+        assert!(row.is_red, "{row:?}");
+        // 8 flows over 4 queues: 4 (1 - 0.75^8) are expected; 2 over 4 more often share one.
+        let row = spreads(in_turn(4), true, ([&[0; 4], &[0; 4]], None));
+        assert_eq!(row.has, "8 flows on about 3.6 of 4 queues (their ports are not known)");
+        assert!(!row.is_red && !row.is_notable, "{row:?}");
+        let row = spreads(in_turn(4), true, ([&[0; 2], &[0; 2]], None));
+        assert!(!row.is_red && row.is_notable && row.has.contains("about 2.7 of 4"), "{row:?}");
+    }
+
+    #[test]
+    fn a_host_without_an_agent_needs_its_senders_owner() {
+        let needs = Needs { without_agents: vec!["192.0.2.1".parse().unwrap()], ..needs() };
+        assert_eq!(red(&agent(), &needs), ["owner's consent"]);
         let mut agent = agent();
-        agent.engines.clear();
-        agent.spread = Some(Spread { key, table: vec![3; 128], ports: false });
-        let needs = Needs {
-            is_sender: false,
-            from: vec!["198.18.0.1".parse().unwrap(), "198.18.0.2".parse().unwrap()],
-            ..needs()
-        };
-        assert_eq!(red(&agent, &needs), ["queues"]);
-        let table: Vec<u32> = (0..128).map(|bucket| bucket % 4).collect();
-        agent.spread.as_mut().unwrap().table = table;
+        agent.limits.allow_without_agent = vec!["192.0.2.0/24".into()];
         assert_eq!(red(&agent, &needs), [] as [&str; 0]);
     }
 

@@ -140,9 +140,13 @@ impl UdpTx {
         };
         let peer = options.peer;
         let sockets = (0..options.flows.max(1))
-            .map(|_| {
-                let socket = UdpSocket::bind(options.local, &socket_options)
-                    .map_err(|source| bind_error(options.local, options.interface.as_deref(), source))?;
+            .map(|flow| {
+                let mut local = options.local;
+                if local.port() > 0 {
+                    local.set_port(local.port().saturating_add(flow as u16));
+                }
+                let socket = UdpSocket::bind(local, &socket_options)
+                    .map_err(|source| bind_error(local, options.interface.as_deref(), source))?;
                 socket.connect(peer).map_err(|source| PortError::Connect { peer, source })?;
                 socket
                     .set_timeouts(TIMEOUT)

@@ -106,7 +106,7 @@ pub(crate) const MOST_SOURCE_PORTS: usize = 1 + u16::MAX as usize - FIRST_SOURCE
 
 impl TxTraffic {
     /// The first source port of each worker, and their number, for engines that build whole frames.
-    pub(crate) fn source_ports(&self) -> impl Iterator<Item = (u16, u16)> {
+    pub fn source_ports(&self) -> impl Iterator<Item = (u16, u16)> {
         let mut next = FIRST_SOURCE_PORT;
         self.workers.iter().map(move |worker| {
             let flows = worker.flows.clamp(1, MOST_SOURCE_PORTS) as u16;

@@ -63,7 +63,8 @@ pub(crate) struct AgentArgs {
     /// Network namespace for its packets: /run/netns/NAME or /proc/PID/ns/net
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
-    /// File with the owner's limits: max-rate, allow-to, allow-from, max-duration, commands, allow-attach
+    /// File with the owner's limits: max-rate, allow-to, allow-from, allow-without-agent, max-duration, commands,
+    /// allow-attach
     #[arg(long, value_name = "FILE", help_heading = "Limits")]
     pub(crate) limits: Option<PathBuf>,
     /// Highest rate that it may send at
@@ -208,7 +209,7 @@ pub(crate) enum FleetDivertCommand {
     Apply(FleetDivertApplyArgs),
     /// Show the rules of each agent, and whether they are in force
     Status(FleetDivertStatusArgs),
-    /// Show the last 16 revisions of each agent's rules: when, by whom, what
+    /// Show the last 16 revisions of each agent's rules: time, author, text
     History(FleetDivertStatusArgs),
     /// Return to the rules before the last ones, or to none, on all agents at once
     Undo(FleetDivertTarget),

@@ -3,7 +3,6 @@
 use std::{
     fs,
     path::Path,
-    process::Command,
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
@@ -13,7 +12,7 @@ use testing::own_folder;
 
 use crate::{
     proxy::Proxy,
-    support::{Process, Up, linerate, run, signal},
+    support::{Process, Up, in_host, linerate, run, signal, with_files},
 };
 
 const MAY_DIVERT: [&str; 3] = ["--", "--divert", "eth0"];
@@ -47,16 +46,6 @@ fn program(up: &Up, agent: &str) -> Option<String> {
     let output = in_host(up, agent, &["ip", "-j", "link", "show", "eth0"]).output().unwrap();
     let links: Value = serde_json::from_slice(&output.stdout).unwrap();
     links[0]["xdp"]["prog"]["name"].as_str().map(str::to_owned)
-}
-
-/// A command in an agent's network namespace.
-fn in_host(up: &Up, agent: &str, command: &[&str]) -> Command {
-    let words = fs::read(format!("/proc/{}/cmdline", up.agent(agent))).unwrap();
-    let words: Vec<&str> = words.split(|byte| *byte == 0).map(|word| str::from_utf8(word).unwrap()).collect();
-    let at = words.iter().position(|word| *word == "--netns").unwrap();
-    let mut inside = Command::new("nsenter");
-    inside.arg(format!("--net={}", words[at + 1])).args(command);
-    inside
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -93,6 +82,38 @@ fn rules_go_out_in_waves_and_undo_returns_to_the_former_ones() {
     assert_eq!(code, 0, "{err}");
     assert!(err.contains("a1: no rules, off"), "there are none behind the first: {err}");
     assert_eq!(program(&up, "a1"), None);
+    let (code, _, err) = divert(&up, &["undo", "--to", "role=sender"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("no rules to undo"), "{err}");
+
+    // Every revision in order: two roll-outs and two undos.
+    let (code, out, err) = divert(&up, &["history", "--json"]);
+    assert_eq!(code, 0, "{err}");
+    let all: Value = serde_json::from_str(&out).unwrap();
+    let of_a1 = all.as_array().unwrap().iter().filter(|one| one["agent"] == "a1");
+    let matches: Vec<Option<&str>> = of_a1.map(|one| one["rules"]["match"].as_str()).collect();
+    let (first, second) = (Some("udp and dst port 7000"), Some("udp and dst port 7001"));
+    assert_eq!(matches, [first, second, first, None]);
+    let (_, out, _) = divert(&up, &["history"]);
+    assert!(out.contains(", undo)") && out.contains("no rules"), "{out}");
+}
+
+#[test]
+fn an_undo_reaches_all_agents_at_once_and_those_that_come_back() {
+    let Some(up) = Up::start(4, &["--receivers", "1", "--", "--divert", "eth0"]) else { return };
+    let file = rules("match = \"udp and dst port 7000\"\nrules = [\"drop all\"]\nsettle = \"1s\"\n");
+    let (code, _, err) = divert(&up, &["apply", &file]);
+    assert_eq!(code, 0, "{err}");
+    let frozen = up.agent("a2");
+    signal(frozen, "STOP");
+    let (code, _, err) = divert(&up, &["undo"]);
+    signal(frozen, "CONT");
+    assert_eq!(code, 0, "{err}");
+    for agent in ["a1", "a3", "a4"] {
+        assert!(err.contains(&format!("{agent}: no rules, off")), "{err}");
+    }
+    assert!(err.contains("a2: no rules, once it answers again"), "{err}");
+    wait_until("the agent that was away keeps its rules", || program(&up, "a2").is_none());
 }
 
 #[test]
@@ -141,11 +162,6 @@ fn rules_end_with_their_lease_and_with_their_agent() {
 fn an_agent_undoes_rules_that_silence_its_host() {
     let Some(up) = Up::start(2, &MAY_DIVERT) else { return };
     let program = env!("CARGO_BIN_EXE_linerate");
-    let with_files = |mut command: Command| {
-        let folder = own_folder();
-        command.env("XDG_STATE_HOME", &folder).env("XDG_RUNTIME_DIR", folder.join("run"));
-        command
-    };
     // The service of the host a1 answers each request.
     let serve = [program, "recv", "198.18.0.1:7000", "--reflect", "--no-save", "--duration", "60s"];
     let mut service = Process::start(with_files(in_host(&up, "a1", &serve)));

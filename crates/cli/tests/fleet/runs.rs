@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     io::{Read, Write},
-    net::TcpStream,
+    net::{TcpStream, UdpSocket},
     os::fd::{AsFd, AsRawFd},
     path::Path,
     time::{Duration, Instant},
@@ -11,7 +11,9 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::{Process, Up, agent, fleet_run, linerate, run, server_program, whole};
+use crate::support::{
+    Process, Up, agent, fleet_run, in_host, linerate, run, server_program, whole, with_files,
+};
 
 const SMALL: &str = "rate = \"3kpps\"\nduration = \"1s\"\n";
 
@@ -33,40 +35,55 @@ fn a_fleet_of_one_gives_the_record_that_bench_peer_gives() {
     whole(trial, 3000, &err);
     let fleet = &record["end"]["fleet"];
     assert_eq!(fleet["trials"][0]["hosts"][0]["trial"], *trial);
-    // The same with bench --peer, without a fleet.
-    let receiver = Peer::start();
-    let target = receiver.address.clone();
-    let args =
-        ["bench", "--peer", &target, "--tx", "udp", "--rx", "udp", "--trials", "1", "--json", "--no-save"];
-    let (_, out, err) = run(&[&args[..], &["--rate", "3kpps", "--duration", "1s"]].concat());
+    // The same with bench --peer between the same two hosts, without the fleet.
+    let program = env!("CARGO_BIN_EXE_linerate");
+    let mut receiver =
+        Process::start(with_files(in_host(&up, "a2", &[program, "recv", "198.18.0.2:0", "--no-save"])));
+    let line = receiver.wait_for("listening on UDP ");
+    let target = line.strip_prefix("listening on UDP ").unwrap().split(',').next().unwrap();
+    let args = [program, "bench", "--peer", target, "--tx", "udp", "--rx", "udp", "--trials", "1", "--json"];
+    let args = [&args[..], &["--no-save", "--rate", "3kpps", "--duration", "1s"]].concat();
+    let output = with_files(in_host(&up, "a1", &args)).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let peer: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
-    let (mut ours, mut theirs) = (BTreeSet::new(), BTreeSet::new());
-    for (record, all) in [(&record, &mut ours), (&peer, &mut theirs)] {
-        for part in ["tx", "rx", "tx_cost", "receipt", "wire"] {
-            names(&record["end"]["trials"][0][part], part, all);
-        }
-        names(&record["start"]["machine"], "machine", all);
-        all.extend(record["end"]["trials"][0].as_object().unwrap().keys().cloned());
+    let [(ours, our_names), (theirs, their_names)] = [&record, &peer].map(|record| {
+        let trial = &record["end"]["trials"][0];
+        let mut all = BTreeSet::new();
+        names(trial, "trial", &mut all);
+        names(&record["start"]["machine"], "machine", &mut all);
+        (trial, all)
+    });
+    assert_eq!(our_names, their_names);
+    // What does not depend on the machine's mood is equal, too.
+    for path in [
+        "trial",
+        "tx/engine",
+        "tx/label",
+        "tx/threads",
+        "tx/options",
+        "rx/engine",
+        "rx/label",
+        "rx/threads",
+        "frame_size_bytes",
+        "payload_bytes",
+        "asked_pps",
+        "parameters",
+        "receipt/scheduled",
+        "ledger/unexplained",
+        "wire/left_source",
+        "wire/seen_source",
+    ] {
+        let at = |trial: &Value| trial.pointer(&format!("/{path}")).cloned();
+        assert_eq!(at(ours), at(theirs), "{path}");
     }
-    // Loopback has no driver to count at.
-    ours.retain(|name| !name.contains("mitigations") && !name.starts_with("wire"));
-    theirs.retain(|name| !name.contains("mitigations") && !name.starts_with("wire"));
-    assert_eq!(ours, theirs);
-}
-
-/// A receiver on loopback without a fleet.
-struct Peer {
-    _process: crate::support::Process,
-    address: String,
-}
-
-impl Peer {
-    fn start() -> Self {
-        let mut process = crate::support::Process::start(linerate(&["recv", "127.0.0.1:0", "--no-save"]));
-        let line = process.wait_for("listening on UDP ");
-        let address = line.strip_prefix("listening on UDP ").unwrap().split(',').next().unwrap().to_owned();
-        Self { _process: process, address }
-    }
+    let places = |trial: &Value| {
+        let lines = trial["ledger"]["lines"].as_array().unwrap().clone();
+        let place = |line: &Value| (line["place"].to_string(), line["host"].to_string());
+        lines.iter().filter(|line| line["packets"] != 0).map(place).collect::<BTreeSet<_>>()
+    };
+    // A machine with others on it may lose packets at either run, but not at a place that the other would not name.
+    let only_here: Vec<_> = places(ours).symmetric_difference(&places(theirs)).cloned().collect();
+    assert!(only_here.iter().all(|(place, _)| place.contains("receive-buffer")), "{only_here:?}");
 }
 
 #[test]
@@ -119,6 +136,7 @@ fn status_shows_the_agents_and_ctrl_c_leaves_nothing() {
     assert!(first["clock_bound_ns"].as_u64().is_some_and(|bound| bound > 0), "{first:#}");
     let (_, text, _) = run(&["fleet", "status", "--nats", &up.url, "--wait", "3s"]);
     assert!(text.contains("3 agents") && text.contains("role=receiver"), "{text}");
+    assert_eq!(text.matches("engines: tx udp, ").count(), 3, "{text}");
     let processes: Vec<u32> = up.agents.iter().map(|(_, process)| *process).collect();
     let folder = testing::own_folder();
     drop(up);
@@ -233,6 +251,66 @@ fn a_ramp_is_a_trial_at_each_step() {
     for (trial, due) in trials.iter().zip([100, 200, 300]) {
         whole(trial, due, &err);
     }
+}
+
+#[test]
+fn packet_sizes_are_swept_and_a_runs_name_is_taken_once() {
+    let Some(nats) = crate::support::Nats::start("") else { return };
+    let url = nats.url();
+    let _agents = [agent(&url, "r", "receiver", &[]), agent(&url, "s", "sender", &[])];
+    let plan = "rate = \"500pps\"\nduration = \"200ms\"\nframe-size = [128, 512]\n";
+    let (status, record, err) = fleet_run(&url, plan, &["--name", "sizes"]);
+    assert!(status <= 1, "{err}");
+    let trials = record["end"]["trials"].as_array().unwrap();
+    let sizes: Vec<u64> = trials.iter().map(|trial| trial["frame_size_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [128, 512]);
+    trials.iter().for_each(|trial| whole(trial, 100, &err));
+    assert_eq!(record["end"]["pairs"].as_array().unwrap().len(), 2, "sizes are not repeats of each other");
+    // Results of two runs under one name would be merged.
+    let (status, again, err) = fleet_run(&url, plan, &["--name", "sizes"]);
+    assert_eq!((status, again), (4, Value::Null), "{err}");
+    assert!(err.contains("the server already has a run sizes"), "{err}");
+    let (_, out, err) = run(&["fleet", "collect", "sizes", "--nats", &url, "--json", "--no-save"]);
+    let collected: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
+    assert_eq!(collected["end"]["trials"], record["end"]["trials"]);
+}
+
+#[test]
+fn a_host_without_an_agent_is_sent_to_only_if_the_owners_file_names_it() {
+    let Some(nats) = crate::support::Nats::start("") else { return };
+    let url = nats.url();
+    let service = UdpSocket::bind("127.0.0.1:0").unwrap();
+    service.set_nonblocking(true).unwrap();
+    let plan = format!(
+        "rate = \"500pps\"\nduration = \"400ms\"\n[senders]\nwithout-agents = [\"{}\"]\n",
+        service.local_addr().unwrap()
+    );
+    let closed = agent(&url, "s", "sender", &[]);
+    let (status, record, err) = fleet_run(&url, &plan, &[]);
+    assert_eq!((status, record), (4, Value::Null), "{err}");
+    assert!(err.contains("owner's consent") && err.contains("127.0.0.1 without an agent"), "{err}");
+    assert!(service.recv(&mut [0; 2048]).is_err(), "no packet was sent");
+    drop(closed);
+    let limits = testing::own_folder().join("limits.toml");
+    std::fs::write(&limits, "allow-without-agent = [\"127.0.0.0/8\"]\n").unwrap();
+    let _open = agent(&url, "s", "sender", &["--limits", limits.to_str().unwrap()]);
+    let (status, record, err) = fleet_run(&url, &plan, &["--name", "unseen"]);
+    assert!(status <= 1, "{err}");
+    let trial = &record["end"]["trials"][0];
+    let sent = trial["sent"].as_u64().unwrap();
+    assert_eq!(sent + trial["receipt"]["shortfall"].as_u64().unwrap(), 200, "{trial:#}");
+    // Nobody reports what arrived, and the record does not claim to know.
+    assert_eq!(trial["rx"]["label"], "unobserved");
+    assert_eq!(trial["ledger"]["lines"][0]["place"], "unobserved", "{trial:#}");
+    assert_eq!(trial["ledger"]["unexplained"], 0);
+    let mut arrived = 0;
+    while service.recv(&mut [0; 2048]).is_ok() {
+        arrived += 1;
+    }
+    assert!(arrived > 0 && arrived <= sent, "{arrived} of {sent}");
+    let (_, out, err) = run(&["fleet", "collect", "unseen", "--nats", &url, "--json", "--no-save"]);
+    let collected: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
+    assert_eq!(collected["end"]["trials"], record["end"]["trials"]);
 }
 
 /// The page of metrics behind `metrics at URL`.

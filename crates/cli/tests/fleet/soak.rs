@@ -154,7 +154,7 @@ fn runs_of_a_lane(lane: u32, numbers: impl Iterator<Item = u32>, seed: u64) -> E
         let end = match (&record, fault) {
             (Some(record), _) => {
                 check(record, &words);
-                usize::from(!record["end"]["fleet"]["voided"].as_array().unwrap().is_empty())
+                usize::from(record["end"]["fleet"]["voided"].is_array())
             }
             // The server holds the trials that finished before it died, or none.
             (None, Fault::Coordinator) => {

@@ -152,6 +152,23 @@ impl Drop for Up {
     }
 }
 
+/// A command in an agent's network namespace.
+pub(crate) fn in_host(up: &Up, agent: &str, command: &[&str]) -> Command {
+    let words = fs::read(format!("/proc/{}/cmdline", up.agent(agent))).unwrap();
+    let words: Vec<&str> = words.split(|byte| *byte == 0).map(|word| str::from_utf8(word).unwrap()).collect();
+    let at = words.iter().position(|word| *word == "--netns").unwrap();
+    let mut inside = Command::new("nsenter");
+    inside.arg(format!("--net={}", words[at + 1])).args(command);
+    inside
+}
+
+/// The same with its files in the test's own folder.
+pub(crate) fn with_files(mut command: Command) -> Command {
+    let folder = own_folder();
+    command.env("XDG_STATE_HOME", &folder).env("XDG_RUNTIME_DIR", folder.join("run"));
+    command
+}
+
 /// A nats-server for one test, with its port and its configuration.
 pub(crate) struct Nats {
     pub(crate) child: Child,

@@ -21,7 +21,7 @@ impl FleetSearch {
     /// The trial before the search, which finds the highest load and warms caches up.
     pub fn warm_up(&self) -> FleetLoad {
         let longest_s = self.goals.iter().map(|goal| goal.final_duration_s).fold(0.0, f64::max);
-        FleetLoad { rate_pps: self.max_pps, duration_ns: (longest_s * 1e9) as u64 }
+        FleetLoad { rate_pps: self.max_pps, duration_ns: (longest_s * 1e9) as u64, size: 0 }
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
         let search = SearchFile::default().search(&mut problems);
         let names: Vec<&str> = search.goals.iter().map(|goal| goal.name.as_str()).collect();
         assert_eq!((names.as_slice(), problems.len()), (&["NDR", "PDR"][..], 0));
-        assert_eq!(search.warm_up(), FleetLoad { rate_pps: None, duration_ns: 500_000_000 });
+        assert_eq!(search.warm_up(), FleetLoad { duration_ns: 500_000_000, ..FleetLoad::default() });
         let wrong = SearchFile {
             width: "x".into(),
             min_load: Some("2kpps".into()),

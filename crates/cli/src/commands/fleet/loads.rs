@@ -59,7 +59,7 @@ impl Search {
             }
         }
         let (load_pps, duration_s) = self.searching.as_mut()?.next()?;
-        Some(FleetLoad { rate_pps: Some(load_pps), duration_ns: (duration_s * 1e9) as u64 })
+        Some(FleetLoad { rate_pps: Some(load_pps), duration_ns: (duration_s * 1e9) as u64, size: 0 })
     }
 }
 

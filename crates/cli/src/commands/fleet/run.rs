@@ -144,9 +144,10 @@ impl Watcher for Terminal<'_> {
         if red == 0 {
             self.say(&format!("preflight: {} agents, {} checks, none red", agents.len(), table.rows.len()));
         }
-        for row in table.rows.iter().filter(|row| row.is_red) {
+        for row in table.rows.iter().filter(|row| row.is_red || row.is_notable) {
+            let mark = if row.is_red { "RED " } else { "note" };
             self.say(&format!(
-                "  RED  {:<16} {:<12} has {}, needs {}",
+                "  {mark} {:<16} {:<12} has {}, needs {}",
                 row.agent, row.what, row.has, row.needs
             ));
         }

@@ -48,7 +48,11 @@ fn write_text(agents: &[Description], out: &mut impl Write) -> io::Result<()> {
             clock
         )?;
         let interface = facts.interface.as_deref().unwrap_or("no interface");
-        let driver = facts.driver.as_deref().map_or(String::new(), |driver| format!(" ({driver})"));
+        let driver = facts
+            .driver
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .map_or(String::new(), |driver| format!(" ({driver})"));
         let speed = facts.speed_bps.map_or(String::new(), |bps| format!(", {} Gbit/s", bps as f64 / 1e9));
         let mtu = facts.mtu_bytes.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
         let busy = agent.busy_with.as_deref().map_or(String::new(), |run| format!(", in run {run}"));
