@@ -20,6 +20,10 @@ use crate::{
 
 /// Requests under way at once.
 pub(crate) const AT_ONCE: usize = 64;
+/// Discovery goes on until no answer has come for so long.
+const STILL_ANSWERING: Duration = Duration::from_millis(200);
+/// But takes no longer than this in addition to its time.
+const LONGEST_DISCOVERY: Duration = Duration::from_secs(10);
 /// Exchanges for an agent's clock, before a trial and after it.
 const EXCHANGES: u32 = 8;
 
@@ -43,14 +47,17 @@ pub(crate) async fn discover(client: &Client, at_most: Duration) -> Result<Vec<D
     let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(&error))?;
     let ask = serde_json::to_vec(&Ask::Describe)?;
     let mut agents: BTreeMap<(String, String), Description> = BTreeMap::new();
-    let began = Instant::now();
     // Asked twice: one lost message must not make a fleet smaller.
-    for until in [began + at_most / 2, began + at_most] {
+    for _ in 0..2 {
+        let mut until = Instant::now() + at_most / 2;
+        let longest = until + LONGEST_DISCOVERY / 2;
         let (inbox, ask) = (inbox.clone(), ask.clone());
         client.publish_with_reply(names::ASK_ALL, inbox, ask.into()).await.map_err(|error| failed(&error))?;
         client.flush().await.map_err(|error| failed(&error))?;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             let Ok(Some(message)) = timeout(left, answers.next()).await else { break };
+            // Thousands of agents take longer to answer than a few: while they do, nobody is missing yet.
+            until = until.max(Instant::now() + STILL_ANSWERING).min(longest);
             if let Ok(Answer::Description(agent)) = serde_json::from_slice(&message.payload) {
                 agents.insert((agent.facts.agent.clone(), agent.facts.incarnation.clone()), *agent);
             }

@@ -288,7 +288,7 @@ impl FleetPlan {
             .iter()
             .filter_map(|text| parsed("senders.without-agents", text, &mut problems))
             .collect();
-        if !without_agents.is_empty() && (search.is_some() || file.max_loss.is_some()) {
+        if !file.senders.without_agents.is_empty() && (search.is_some() || file.max_loss.is_some()) {
             problems.push(
                 "search and max-loss need receivers that count, but senders.without-agents has none".into(),
             );
