@@ -132,6 +132,7 @@ async fn serve(
         events,
         job: None,
         waiting: None,
+        ready: None,
         heard: Instant::now(),
         sequence: 0,
         stores: Vec::new(),
@@ -196,6 +197,8 @@ struct Agent {
     job: Option<Job>,
     /// Where the answer goes once the job is prepared.
     waiting: Option<Subject>,
+    /// That answer, for the same question again.
+    ready: Option<Answer>,
     heard: Instant,
     sequence: u64,
     stores: Vec<JoinHandle<()>>,
@@ -273,9 +276,9 @@ impl Agent {
         }
         if let Some(job) = &self.job {
             if job.of == prepare.of {
-                // The same question again: the last one is answered.
+                // The same question again: the last one is answered, also if the first answer was lost.
                 self.waiting = Some(reply.clone());
-                return None;
+                return self.ready.clone();
             }
             if job.of.run != prepare.of.run {
                 return refused(format!("it takes part in run {}", job.of.run));
@@ -312,6 +315,7 @@ impl Agent {
         prepare.live |= self.watcher.is_watched();
         self.last = Some(prepare.of.clone());
         self.waiting = Some(reply.clone());
+        self.ready = None;
         self.heard = Instant::now();
         let (limits, namespace) = (self.plan.limits.clone(), self.plan.namespace.clone());
         let events = self.events.clone();
@@ -357,7 +361,11 @@ impl Agent {
         match event {
             JobEvent::Prepared(of, outcome) => {
                 let answer = match outcome {
-                    Ok(address) => Answer::Ready { address },
+                    Ok(address) => {
+                        let answer = Answer::Ready { address };
+                        self.ready = Some(answer.clone());
+                        answer
+                    }
                     Err(reason) => {
                         self.log(&of, &reason);
                         self.counts.cut_short += 1;

@@ -20,12 +20,18 @@ use crate::{
 
 /// Requests under way at once.
 pub(crate) const AT_ONCE: usize = 64;
+/// A request is repeated after this time.
+const AGAIN: Duration = Duration::from_secs(3);
 /// Discovery goes on until no answer has come for so long.
 const STILL_ANSWERING: Duration = Duration::from_millis(200);
 /// But takes no longer than this in addition to its time.
 const LONGEST_DISCOVERY: Duration = Duration::from_secs(10);
 /// Exchanges for an agent's clock, before a trial and after it.
 const EXCHANGES: u32 = 8;
+/// An exchange that takes longer would say nothing of the clock.
+const EXCHANGE_AT_MOST: Duration = Duration::from_secs(1);
+/// Messages can be lost; an agent that answers less is not there.
+const MOST_LOST: u32 = 2;
 
 pub(crate) async fn request(
     client: &Client,
@@ -38,6 +44,25 @@ pub(crate) async fn request(
     let answer = timeout(at_most, client.send_request(names::ask(agent), request)).await;
     let answer = answer.map_err(|_| "it does not answer".to_owned())?.map_err(|error| error.to_string())?;
     serde_json::from_slice(&answer.payload).map_err(|error| error.to_string())
+}
+
+/// The same, asked again where no answer comes: one lost message must not cost an attempt. Agents answer it alike.
+pub(crate) async fn request_again(
+    client: &Client,
+    agent: &str,
+    ask: &Ask,
+    at_most: Duration,
+) -> Result<Answer, String> {
+    let until = Instant::now() + at_most;
+    loop {
+        let asked = Instant::now();
+        let left = until.saturating_duration_since(asked);
+        match request(client, agent, ask, left.min(AGAIN)).await {
+            // Where nobody listens the server says so at once.
+            Err(_) if left > AGAIN && asked.elapsed() >= AGAIN => {}
+            answer => return answer,
+        }
+    }
 }
 
 /// Everybody who answers.
@@ -69,11 +94,15 @@ pub(crate) async fn discover(client: &Client, at_most: Duration) -> Result<Vec<D
 /// The best of some exchanges with an agent's clock.
 async fn look_at_clock(client: &Client, agent: &str) -> Option<Sight> {
     let mut best: Option<ClockSight> = None;
+    let mut lost = 0;
     for _ in 0..EXCHANGES {
         let asked_ns = clock::monotonic_ns();
-        let answer = request(client, agent, &Ask::Clock, Duration::from_secs(2)).await;
+        let answer = request(client, agent, &Ask::Clock, EXCHANGE_AT_MOST).await;
         let returned_ns = clock::monotonic_ns();
-        let Ok(Answer::Clock { heard_ns, answered_ns }) = answer else { return best.map(Sight::from) };
+        let Ok(Answer::Clock { heard_ns, answered_ns }) = answer else {
+            lost += 1;
+            if lost > MOST_LOST { break } else { continue }
+        };
         let exchange = ClockExchange { asked_ns, heard_ns, answered_ns, returned_ns };
         let sight = exchange.sight();
         best = [best, sight].into_iter().flatten().min_by_key(|sight| sight.within_ns);

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use trial::{Look, Tick};
 
 use crate::{
-    asking::{AT_ONCE, clocks, discover, look_at_clocks, request},
+    asking::{AT_ONCE, clocks, discover, look_at_clocks, request, request_again},
     checks::check_fleet,
     chosen::{Chosen, choose},
     clock::theirs_ns,
@@ -388,7 +388,7 @@ impl<W: Watcher> Coordinator<'_, W> {
         let asked = stream::iter(asks.into_iter().map(|(agent, ask)| {
             let read = &read;
             async move {
-                let answer = request(&self.client, &agent, &ask, at_most).await;
+                let answer = request_again(&self.client, &agent, &ask, at_most).await;
                 answer.and_then(read).map_err(|reason| format!("{agent}: {reason}"))
             }
         }));

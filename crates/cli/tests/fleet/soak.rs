@@ -44,7 +44,7 @@ impl Fault {
             2 => Self::Restart,
             3 => Self::Server(random.u64(0..3000)),
             4 => Self::Coordinator,
-            _ => Self::Messages(random.f64() * 0.03),
+            _ => Self::Messages(random.f64() * 0.1),
         }
     }
 
@@ -116,9 +116,12 @@ fn runs_of_a_lane(lane: u32, numbers: impl Iterator<Item = u32>, seed: u64) -> E
             ["fleet", "run", &file, "--name", &name, "--nats", &url, "--save", saved.to_str().unwrap()];
         let mut coordinator = Process::start(linerate(&args));
         coordinator.wait_for("trial 1/1");
-        thread::sleep(Duration::from_millis(random.u64(0..2500)));
         let at = random.usize(0..NAMES.len());
         let fault = Fault::draw(&mut random);
+        if !matches!(fault, Fault::Messages(_)) {
+            // From the first clock to the last result.
+            thread::sleep(Duration::from_millis(random.u64(0..1600)));
+        }
         println!("run {number}: {fault:?} {}", NAMES[at].0);
         match fault {
             Fault::None => {}
