@@ -58,7 +58,7 @@ pub(crate) async fn request_again(
         let asked = Instant::now();
         let left = until.saturating_duration_since(asked);
         match request(client, agent, ask, left.min(AGAIN)).await {
-            // Where nobody listens the server says so at once.
+            // Without a subscriber the server answers with an error at once.
             Err(_) if left > AGAIN && asked.elapsed() >= AGAIN => {}
             answer => return answer,
         }
