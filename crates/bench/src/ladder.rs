@@ -1,6 +1,6 @@
 //! The ladder: every pair, trial by trial, in one record; at one setting or at every point of a sweep.
 
-use measure::{Run, Start};
+use measure::{Run, Skipped, Start};
 use trial::TrialError;
 
 use crate::{
@@ -22,8 +22,13 @@ pub fn run_ladder(
     earlier: Option<Run>,
     watcher: &mut impl Watcher,
 ) -> Result<Run, (Box<Run>, TrialError)> {
-    let skipped = plan.points.first().map_or(&[][..], |first| &first.skipped);
-    let mut recorder = Recorder::new(start, skipped, earlier, watcher);
+    let mut skipped: Vec<Skipped> = Vec::new();
+    for one in plan.points.iter().flat_map(|point| &point.skipped) {
+        if !skipped.contains(one) {
+            skipped.push(one.clone());
+        }
+    }
+    let mut recorder = Recorder::new(start, &skipped, earlier, watcher);
     let turns = plan.turns();
     let of = Some(turns.len() as u32);
     let mut outcome = turns.iter().try_for_each(|turn| {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs};
 
 use lab::{Lab, LabError, LabPlan, Side};
-use measure::{Machine, NicFacts};
+use measure::{CpuControl, Machine, NicFacts};
 use sys::cycles::HardwareCounters;
 use trial::interrupt_accounting;
 
@@ -21,9 +21,56 @@ pub fn read_machine() -> Machine {
         mitigations: mitigations(),
         interfaces: Vec::new(),
         interrupt_accounting: interrupt_accounting(),
+        cpu_control: Some(cpu_control()),
         quiet: None,
         no_hardware_counters: HardwareCounters::of_this_thread().err().map(|error| error.to_string()),
     }
+}
+
+/// The most interrupts in a record.
+const MOST_INTERRUPTS: usize = 256;
+
+fn cpu_control() -> CpuControl {
+    let sys::cpu_control::CpuControl {
+        governors,
+        frequency_driver,
+        frequency_khz,
+        turbo,
+        idle_driver,
+        idle_states,
+        wake_up_limit_us,
+        smt,
+        is_virtual,
+    } = sys::cpu_control::CpuControl::read();
+    let in_use = idle_states.into_iter().filter(|state| !state.is_disabled);
+    CpuControl {
+        governors,
+        frequency_driver,
+        least_khz: frequency_khz.map(|(least, _)| least),
+        most_khz: frequency_khz.map(|(_, most)| most),
+        turbo,
+        idle_driver,
+        idle_states_us: in_use.map(|state| (state.name, state.exit_latency_us)).collect(),
+        wake_up_limit_us,
+        smt,
+        is_virtual,
+        interrupt_cpus: interrupt_cpus(),
+    }
+}
+
+/// The CPUs of each interrupt of this namespace's cards.
+fn interrupt_cpus() -> BTreeMap<String, String> {
+    let interfaces = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let cards = interfaces.filter(|entry| entry.path().join("device").exists());
+    let cards = cards.filter_map(|entry| nic::Card::open(&entry.file_name().to_string_lossy()).ok());
+    let interrupts = cards.flat_map(|card| nic::card_interrupts(&card).unwrap_or_default());
+    let affinity = |interrupt: nic::Interrupt| {
+        let nic::Affinity { asked, effective } = nic::affinity(interrupt.number)?;
+        let cpus = if effective.is_empty() { asked } else { effective };
+        let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
+        Some((format!("{} {}", interrupt.number, interrupt.name), cpus.join(",")))
+    };
+    interrupts.filter_map(affinity).take(MOST_INTERRUPTS).collect()
 }
 
 /// The properties of a lab's two interfaces, read from a lab made for this.

@@ -168,6 +168,14 @@ impl<'w, W: Watcher> Recorder<'w, W> {
                 }
                 return Ok(None);
             }
+            // In a sweep, a setting that the card lacks costs only its points.
+            Err(TrialError::Settings(error)) if !plan.parameters.is_empty() => {
+                let left_out = Skipped { engine: name, reason: in_words(&error) };
+                if !self.run.end.skipped.contains(&left_out) {
+                    self.run.end.skipped.push(left_out);
+                }
+                return Ok(None);
+            }
             Err(error) => {
                 self.run.end.interrupted = true;
                 self.failure = Some(error);

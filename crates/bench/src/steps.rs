@@ -204,7 +204,8 @@ fn figures(published: &[Published], points: &[Point]) -> Vec<Figure> {
 
 /// The parameters in which a point differs from another.
 fn told_apart(point: &Point, from: &Point) -> String {
-    const PARAMETERS: [&str; 7] = ["tx", "rx", "mtu", "offload", "send_size", "payload", "threads"];
+    const PARAMETERS: [&str; 9] =
+        ["tx", "rx", "mtu", "offload", "send_size", "payload", "threads", "burst", "tx_usecs"];
     let differs = PARAMETERS.into_iter().filter(|name| point.values.get(*name) != from.values.get(*name));
     let words = differs.filter_map(|name| {
         let value = point.values.get(name)?;

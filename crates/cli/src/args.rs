@@ -9,6 +9,7 @@ mod engines;
 mod exact;
 #[cfg(feature = "fleet")]
 mod fleet;
+mod hold;
 mod interval;
 mod lab;
 mod ledger;
@@ -44,6 +45,7 @@ pub(crate) use fleet::{
     AgentArgs, FleetArgs, FleetCollectArgs, FleetCommand, FleetDivertArgs, FleetDivertCommand, FleetRunArgs,
     FleetStatusArgs, FleetUpArgs, ServerArgs,
 };
+pub(crate) use hold::HoldArgs;
 pub(crate) use lab::{LabArgs, LabCommand, VmArgs};
 pub(crate) use ledger::LedgerArgs;
 pub(crate) use load::{LoadArgs, PatternArgs};
@@ -56,7 +58,9 @@ pub(crate) use nic::{
 pub(crate) use output::{JsonArg, OutputArgs};
 pub(crate) use packets::{FrameArgs, PacketArgs};
 pub(crate) use probe::ProbeArgs;
-pub(crate) use recv::{AskArgs, ClocksArg, Display, MeasureArgs, RecvArgs, RecvCommand, StampArg};
+pub(crate) use recv::{
+    AskArgs, ClocksArg, Display, MeasureArgs, ReceiverChange, RecvArgs, RecvCommand, SetArgs, StampArg,
+};
 pub(crate) use replay::ReplayArgs;
 pub(crate) use report::{CompareArgs, CompareForm, CompareMetric, ReportArgs, ReportForm};
 pub(crate) use send::SendArgs;
@@ -123,6 +127,26 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+impl Command {
+    /// Whether the user wants the CPUs held while it runs; a dry run holds nothing.
+    pub(crate) fn holds_cpus(&self) -> bool {
+        let (hold, output) = match self {
+            Self::Bench(bench) => match &bench.command {
+                None => (&bench.sockets.hold, &bench.output),
+                Some(BenchCommand::Ndr(ndr)) => (&ndr.sockets.hold, &ndr.output),
+                Some(BenchCommand::Apu4d4(args)) => (&args.hold, &args.output),
+                Some(BenchCommand::SingleRxQueue(args)) => (&args.hold, &args.output),
+                Some(BenchCommand::List(_) | BenchCommand::Rdr(_)) => return false,
+            },
+            Self::Tune(tune) => (&tune.sockets.hold, &tune.output),
+            Self::Send(send) => (&send.hold, &send.output),
+            Self::Recv(recv) => (&recv.hold, &recv.output),
+            _ => return false,
+        };
+        hold.hold_cpu && !output.dry_run
+    }
 }
 
 #[cfg(test)]

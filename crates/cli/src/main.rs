@@ -4,6 +4,7 @@ mod access;
 mod args;
 mod commands;
 mod failure;
+mod hold;
 mod live;
 mod output;
 mod packets;
@@ -32,8 +33,14 @@ fn main() -> ExitCode {
         sys::signal::catch()
             .map_err(|source| Failure::new(Status::Internal, format!("cannot catch signals: {source}")))?;
         match asked {
-            scenario::Invocation::Command(cli) => commands::run(cli.command),
-            scenario::Invocation::Steps(steps) => commands::run_steps(&steps),
+            scenario::Invocation::Command(cli) => {
+                let _held = hold::of(&cli.command)?;
+                commands::run(cli.command)
+            }
+            scenario::Invocation::Steps(steps) => {
+                let _held = steps.commands.first().map(|cli| hold::of(&cli.command)).transpose()?;
+                commands::run_steps(&steps)
+            }
         }
     });
     match outcome {

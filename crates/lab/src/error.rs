@@ -72,6 +72,15 @@ pub enum LabError {
         /// What was tried, and the cause.
         source: NetlinkError,
     },
+    /// The sending side's queueing discipline. `NotFound`: the kernel lacks its module `sch_KIND`, or must not load it for a
+    /// process that is not root.
+    #[error("the queueing discipline {kind} is not available here (module sch_{kind})")]
+    Qdisc {
+        /// Its name.
+        kind: &'static str,
+        /// What was tried, and the cause.
+        source: NetlinkError,
+    },
     /// Offloads and the driver's counters.
     #[error("cannot set up or read the lab's {side} side")]
     Ethtool {

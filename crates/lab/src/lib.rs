@@ -41,7 +41,7 @@ mod vm;
 pub use access::{Access, gain_access};
 pub use error::{LabError, NotFree, SideName};
 pub use lab::Lab;
-pub use plan::{Interfaces, LabPlan, PlanError, Taken};
+pub use plan::{Interfaces, LabPlan, LabQdisc, PlanError, Taken};
 pub use side::Side;
 pub use vm::{
     Accel, Kernel, KernelImage, NicModel, NicPair, Vm, VmError, VmHost, VmHosts, VmOutcome, VmPlan,

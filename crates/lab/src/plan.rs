@@ -3,6 +3,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
+use sys::netns::NetNs;
+use sys::rtnetlink::{NewQdisc, RouteSocket};
+
+use crate::error::{LabError, SideName};
 
 /// A lab to be created. Both sides get both address families from the blocks reserved for benchmarking.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +39,9 @@ pub struct LabPlan {
     pub tx_checksum: bool,
     /// Whether packets may be scattered in memory (scatter-gather). When off, the kernel linearizes each before transmission.
     pub scatter_gather: bool,
+    /// The sending interface's queueing discipline; `None` leaves the kernel's default, which is none on a veth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qdisc: Option<LabQdisc>,
     /// Two real interfaces instead of a veth pair: queues, MTU and offloads are then those of the interfaces.
     pub interfaces: Option<Interfaces>,
 }
@@ -84,8 +91,61 @@ impl Default for LabPlan {
             gro: false,
             tx_checksum: false,
             scatter_gather: true,
+            qdisc: None,
             interfaces: None,
         }
+    }
+}
+
+/// A queueing discipline of a lab's sending interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LabQdisc {
+    /// Three bands by priority.
+    PfifoFast,
+    /// Fair queueing with pacing.
+    Fq,
+    /// Fair queueing with controlled delay.
+    FqCodel,
+    /// Random early detection.
+    Red,
+    /// A token bucket.
+    Tbf {
+        /// Bits of frames a second.
+        bits_per_s: u64,
+    },
+}
+
+impl LabQdisc {
+    /// The kernel's name.
+    pub fn kind(self) -> &'static str {
+        self.for_kernel().kind()
+    }
+
+    pub(crate) fn for_kernel(self) -> NewQdisc {
+        match self {
+            Self::PfifoFast => NewQdisc::PfifoFast,
+            Self::Fq => NewQdisc::Fq,
+            Self::FqCodel => NewQdisc::FqCodel,
+            Self::Red => NewQdisc::Red,
+            Self::Tbf { bits_per_s } => NewQdisc::Tbf { bytes_per_s: (bits_per_s / 8).max(1) },
+        }
+    }
+
+    /// Tries it on the loopback interface of a namespace made for this.
+    ///
+    /// # Errors
+    /// [`LabError::Qdisc`] if this kernel does not have it, or must not load its module for this process.
+    pub fn probe(self) -> Result<(), LabError> {
+        let side = SideName::Tx;
+        let namespace = NetNs::create().map_err(|source| LabError::Namespace { side, source })?;
+        let tried = namespace.run(|| {
+            let mut route = RouteSocket::open()?;
+            let loopback = route.link_by_name("lo")?.index;
+            route.set_root_qdisc(loopback, &self.for_kernel())
+        });
+        let tried = tried.map_err(|source| LabError::Enter { side, source })?;
+        tried.map_err(|source| LabError::Qdisc { kind: self.kind(), source })
     }
 }
 

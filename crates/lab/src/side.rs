@@ -216,6 +216,12 @@ impl Side {
         self.index = self.netlink(|route| route.link_by_name(&self.interface))?.index;
         // Without: a link-local address, hence router solicitations and multicast reports.
         self.netlink(|route| route.disable_address_generation(self.index))?;
+        if let Some(qdisc) = plan.qdisc.filter(|_| self.name == SideName::Tx) {
+            // It ends with the namespace: a real interface that returns has its default again.
+            let mut route = self.route.lock().unwrap_or_else(PoisonError::into_inner);
+            let set = route.set_root_qdisc(self.index, &qdisc.for_kernel());
+            set.map_err(|source| LabError::Qdisc { kind: qdisc.kind(), source })?;
+        }
         if self.origin.is_some() {
             // Other flags would outlive this process if it were killed; "up" does not.
             return self.netlink(|route| route.change_flags(self.index, flag::UP, flag::UP));

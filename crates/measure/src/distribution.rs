@@ -24,6 +24,9 @@ pub struct NanosSummary {
     pub mean_ns: f64,
     /// The exact standard deviation (of the samples themselves, not of a population behind them).
     pub std_dev_ns: f64,
+    /// Its square, the exact variance, in square nanoseconds.
+    #[serde(default)]
+    pub variance_ns2: f64,
     /// The smallest sample, exact.
     pub min_ns: u64,
     /// The largest sample, exact.
@@ -121,6 +124,7 @@ impl Distribution {
             samples: histogram.samples(),
             mean_ns: histogram.mean()?,
             std_dev_ns: self.std_dev()?,
+            variance_ns2: self.variance()?,
             min_ns: histogram.min()?,
             max_ns: histogram.max()?,
             p50_ns: percentile(50.0),

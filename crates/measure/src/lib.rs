@@ -17,6 +17,7 @@ mod capacity;
 mod change;
 mod clocks;
 mod cpu;
+mod cpu_control;
 mod distribution;
 mod diversion;
 mod effect;
@@ -53,6 +54,7 @@ pub use clocks::{
     ClockAgreement, ClockComparison, ClockExchange, ClockSight, ClockStage, ClockTrack, bound_allows,
 };
 pub use cpu::{CpuShare, InterruptAccounting, InterruptRate, NapiPolls, NetRx, tick_margin};
+pub use cpu_control::CpuControl;
 pub use distribution::{Distribution, NanosSummary};
 pub use diversion::{
     DivertLedger, DivertLeft, DivertLine, DivertQueue, DivertRule, DivertStatus, DivertSteering, Fate,

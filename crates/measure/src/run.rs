@@ -12,6 +12,7 @@ use crate::{
     capacity::{Capacity, LOSSLESS, STAGE},
     clocks::ClockComparison,
     cpu::{CpuShare, InterruptAccounting},
+    cpu_control::CpuControl,
     figure::Figure,
     fleet::FleetRun,
     instructions::Instructions,
@@ -103,6 +104,9 @@ pub struct Machine {
     /// Why cycles, instructions and cache misses per packet are unknown, as text; `None` when they were counted.
     #[serde(default)]
     pub no_hardware_counters: Option<String>,
+    /// What sets the CPUs' frequency and how deeply they sleep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_control: Option<CpuControl>,
     /// The last look at how fit it is to measure on (`linerate probe --quiet`), since it was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet: Option<QuietReading>,

@@ -3,6 +3,7 @@
 
 use crate::Page;
 
+mod host;
 mod rules;
 mod view;
 
@@ -12,7 +13,8 @@ pub use view::{Finding, Goal, Surroundings};
 /// The findings, the largest expected effect first.
 pub fn advise(page: &Page, around: &Surroundings, goal: Goal) -> Vec<Finding> {
     let view = View { page, around, goal };
-    let mut findings: Vec<Finding> = rules::RULES.iter().filter_map(|rule| rule(&view)).collect();
+    let mut findings: Vec<Finding> =
+        rules::RULES.iter().chain(&host::RULES).filter_map(|rule| rule(&view)).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.effect));
     findings
 }

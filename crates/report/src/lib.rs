@@ -19,6 +19,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod answers;
 mod bends;
 mod capacity;
 mod compare;

@@ -112,8 +112,8 @@ fn write_times(
         writeln!(out, "{indent}{name}")?;
         writeln!(
             out,
-            "{indent}    Average: {:.0} ns Std. dev.: {:.0} ns",
-            summary.mean_ns, summary.std_dev_ns
+            "{indent}    Average: {:.0} ns Variance: {:.0} ns2 Std. dev.: {:.0} ns",
+            summary.mean_ns, summary.variance_ns2, summary.std_dev_ns
         )?;
         writeln!(out, "{indent}    Max: {} ns Min: {} ns", summary.max_ns, summary.min_ns)?;
         writeln!(
@@ -274,15 +274,22 @@ const FIGURES: [&str; 10] = [
 ];
 const SEQUENCE_COLUMNS: [&str; 5] = ["lost", "reordered", "duplicates", "late", "restarts"];
 
+/// Columns of [`write_reception_script`], in their order. Scripts rely on it: new columns come last.
+fn reception_script_columns() -> Vec<String> {
+    let of = |figures: &'static [&'static str]| {
+        let each = move |distribution: &'static str| {
+            figures.iter().map(move |figure| format!("{distribution}_{figure}"))
+        };
+        DISTRIBUTIONS.into_iter().flat_map(each)
+    };
+    let first = SHARE_COLUMNS.map(String::from).into_iter().chain(of(&FIGURES));
+    first.chain(SEQUENCE_COLUMNS.map(String::from)).chain(of(&["variance_ns2"])).collect()
+}
+
 /// Writes a header and one line per reader, then one for all: the same columns for any measurement, separated by
 /// spaces, `-` for values not measured.
 pub fn write_reception_script(statistics: &ReceptionStatistics, out: &mut impl Write) -> io::Result<()> {
-    let mut header: Vec<String> = SHARE_COLUMNS.map(String::from).into();
-    for distribution in DISTRIBUTIONS {
-        header.extend(FIGURES.iter().map(|figure| format!("{distribution}_{figure}")));
-    }
-    header.extend(SEQUENCE_COLUMNS.map(String::from));
-    writeln!(out, "{}", header.join(" "))?;
+    writeln!(out, "{}", reception_script_columns().join(" "))?;
     for (number, share) in statistics.readers.iter().enumerate() {
         write_columns(&number.to_string(), share, None, out)?;
     }
@@ -334,6 +341,7 @@ fn write_columns(
         count(sequence.map(|s| s.late)),
         count(sequence.map(|s| s.restarts)),
     ]);
+    columns.extend(distributions(share).map(|(_, summary)| rate(summary.map(|s| s.variance_ns2))));
     writeln!(out, "{}", columns.join(" "))
 }
 
@@ -382,7 +390,7 @@ mod tests {
             Work time 2 us\n      \
             Rate: 1490313pps 763Mb/sec (763040238bps; on the wire 1001490313bps)\n      \
             Inter-arrival\n          \
-            Average: 671 ns Std. dev.: 189 ns\n          \
+            Average: 671 ns Variance: 35644 ns2 Std. dev.: 189 ns\n          \
             Max: 938 ns Min: 404 ns\n          \
             50 %: 671 ns 90 %: 938 ns 99 %: 938 ns 99.9 %: 938 ns 99.99 %: 938 ns\n          \
             Samples: 4\n";
@@ -414,15 +422,25 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_has_every_column_in_its_order() {
+        let guide = std::fs::read_to_string(testing::repository().join("docs/pktgen-rx.md")).unwrap();
+        let (_, list) = guide.split_once("<!-- script columns -->\n```text\n").unwrap();
+        let listed: Vec<&str> = list.split_once("```").unwrap().0.split_whitespace().collect();
+        assert_eq!(listed, reception_script_columns());
+    }
+
+    #[test]
     fn a_script_gets_the_same_columns_whatever_was_measured() {
         for timed in [true, false] {
             let text = written(write_reception_script, timed);
             let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
             assert_eq!(lines.len(), 3, "header, a reader, all");
             assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{text}");
+            assert_eq!(lines[0], reception_script_columns());
             let at = |name: &str| lines[0].iter().position(|column| *column == name).unwrap();
             assert_eq!((lines[1][at("cpu")], lines[2][at("cpu")], lines[2][at("reader")]), ("2", "-", "all"));
             assert_eq!(lines[1][at("inter_arrival_mean_ns")], if timed { "671.000" } else { "-" });
+            assert_eq!(lines[1][at("inter_arrival_variance_ns2")], if timed { "35644.500" } else { "-" });
             assert_eq!((lines[1][at("lost")], lines[2][at("lost")]), ("-", "0"));
         }
     }

@@ -3,7 +3,7 @@
 use measure::{Figure, Point, Run, Trial};
 
 use crate::{
-    bends, capacity, filters, fleet, idle, instructions,
+    answers, bends, capacity, filters, fleet, idle, instructions,
     ladder::{self, Rung, rungs},
     number,
     points::{self, Axes},
@@ -12,10 +12,13 @@ use crate::{
 
 /// The run in one sentence, raw, to be escaped.
 pub fn verdict(run: &Run) -> String {
-    match of_figures(&run.end.figures) {
-        Some(figures) => format!("{figures} {}", measured(run)),
-        None => measured(run),
-    }
+    let answer = answers::answer(run).map(|answer| {
+        let mut letters = answer.chars();
+        let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+        first + letters.as_str()
+    });
+    let parts = [answer, of_figures(&run.end.figures), Some(measured(run))];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// The measurements compared with published work.

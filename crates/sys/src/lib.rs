@@ -12,6 +12,7 @@ pub mod clock;
 pub mod confine;
 pub mod counting;
 pub mod cpu;
+pub mod cpu_control;
 pub mod cycles;
 pub mod ethtool;
 mod genl;

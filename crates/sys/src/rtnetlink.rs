@@ -16,7 +16,7 @@ mod xdp;
 
 use link::link_header;
 pub use link::{Link, LinkStats};
-pub use qdisc::Qdisc;
+pub use qdisc::{NewQdisc, Qdisc};
 pub use route::{Neighbour, Route, RouteKind, RouteQuestion};
 
 /// A routing socket in the namespace of the thread that opened it; from there any thread may use it.

@@ -17,7 +17,7 @@ use sys::clock;
 use thiserror::Error;
 use traffic::{
     AfterReading, EngineError, Placement, Readings, Receiver, ReceiverPlan, ReceiverResult, ReturnList,
-    RxSnapshot,
+    RxSnapshot, StatisticsPlan,
 };
 use wire::StreamTags;
 
@@ -160,6 +160,14 @@ impl Reception {
             self.counting.forget_comparisons();
         }
         readings
+    }
+
+    /// Measures this from now on, from zero. The receiver is opened anew: packets that arrive meanwhile are not counted.
+    ///
+    /// # Errors
+    /// A sender is being served, or the engine cannot measure this; then nothing has changed.
+    pub fn measure(&self, statistics: Option<StatisticsPlan>) -> Result<(), String> {
+        self.counting.measure(statistics)
     }
 
     /// The comparisons of senders' clocks in their sessions.

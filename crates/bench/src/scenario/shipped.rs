@@ -17,7 +17,7 @@ macro_rules! shipped {
 }
 
 const SHIPPED: &[Shipped] =
-    shipped!["10gbe", "apu4d4", "ndr", "pacing", "peers", "pktgen-rx", "rdr", "single-rx-queue"];
+    shipped!["10gbe", "apu4d4", "ndr", "pacing", "peers", "pktgen-rx", "rdr", "single-rx-queue", "xmit-more"];
 
 /// Every scenario that ships, by name.
 pub fn shipped() -> &'static [Shipped] {

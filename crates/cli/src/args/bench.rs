@@ -8,7 +8,8 @@ use trial::Peer;
 use wire::Rate;
 
 use super::{
-    ExactArgs, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, StampArg, Target, engines,
+    ExactArgs, HoldArgs, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, StampArg, Target,
+    engines,
     trials::{PathArgs, SettingArgs, SocketArgs, SweepArgs},
 };
 
@@ -148,6 +149,8 @@ pub(crate) struct Apu4d4Args {
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
     #[command(flatten)]
+    pub(crate) hold: HoldArgs,
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
 
@@ -171,6 +174,8 @@ pub(crate) struct SingleRxQueueArgs {
     /// Duration of each row
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) hold: HoldArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -8,7 +8,9 @@ use traffic::{RxSpec, TimeSource};
 use trial::ClockClaim;
 use wire::{ProbeClock, Rate};
 
-use super::{CpuList, LevelArg, Listen, OutputArgs, cpus::parse_cpus, engines, interval::parse_period};
+use super::{
+    CpuList, HoldArgs, LevelArg, Listen, OutputArgs, cpus::parse_cpus, engines, interval::parse_period,
+};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -78,6 +80,8 @@ pub(crate) struct RecvArgs {
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
     #[command(flatten)]
+    pub(crate) hold: HoldArgs,
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
 
@@ -124,8 +128,44 @@ pub(crate) enum RecvCommand {
     Status(AskArgs),
     /// Show the results so far, and reset the receiver's counters
     Reset(AskArgs),
+    /// Change what a running receiver measures, or how it shows that: stats=none|counter|basic|time,
+    /// display=human|script
+    Set(SetArgs),
     /// Stop a running receiver, and show its results
     Stop(AskArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetArgs {
+    /// Changes; another level starts new statistics, and is refused while a sender is being served
+    #[arg(required = true, value_name = "NAME=VALUE", value_parser = parse_change)]
+    pub(crate) changes: Vec<ReceiverChange>,
+    /// Its process, when several receivers run
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+}
+
+/// A change of a running receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReceiverChange {
+    /// The level of statistics; `None` measures nothing.
+    Stats(Option<LevelArg>),
+    /// The form of statistics.
+    Display(Display),
+}
+
+fn parse_change(text: &str) -> Result<ReceiverChange, String> {
+    let value = |value: &str| format!("unknown value '{value}'");
+    match text.split_once('=') {
+        Some(("stats", "none")) => Ok(ReceiverChange::Stats(None)),
+        Some(("stats", level)) => LevelArg::from_str(level, false)
+            .map(|level| ReceiverChange::Stats(Some(level)))
+            .map_err(|_| format!("{}: expected stats=none, counter, basic or time", value(level))),
+        Some(("display", form)) => Display::from_str(form, false)
+            .map(ReceiverChange::Display)
+            .map_err(|_| format!("{}: expected display=human or script", value(form))),
+        _ => Err("expected stats=LEVEL or display=FORM".into()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -133,9 +173,9 @@ pub(crate) struct AskArgs {
     /// Its process, when several receivers run
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
-    /// Format of the statistics
-    #[arg(long, value_enum, default_value_t = Display::Human, value_name = "FORM")]
-    pub(crate) display: Display,
+    /// Format of the statistics [default: the receiver's]
+    #[arg(long, value_enum, value_name = "FORM")]
+    pub(crate) display: Option<Display>,
     /// Print them as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -147,6 +187,21 @@ pub(crate) enum Display {
     Human,
     /// One line per reader, in fixed columns under a header
     Script,
+}
+
+impl Display {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Human => "human",
+            Self::Script => "script",
+        }
+    }
+
+    /// The form of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::from_str(name, false).ok()
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -6,7 +6,7 @@ use clap::Args;
 use traffic::{RxSpec, TxSpec};
 
 use super::{
-    CpuList, FrameArgs, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus, engines,
+    CpuList, FrameArgs, HoldArgs, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus, engines,
     interval::parse_period,
 };
 
@@ -73,6 +73,8 @@ pub(crate) struct SendArgs {
     /// Write the frames to a pcap file instead of sending them; needs --count
     #[arg(long, value_name = "FILE", requires = "count")]
     pub(crate) write_pcap: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) hold: HoldArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -22,3 +22,19 @@ impl From<LevelArg> for StatisticsLevel {
         }
     }
 }
+
+impl LevelArg {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Basic => "basic",
+            Self::Time => "time",
+        }
+    }
+
+    /// The level of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::from_str(name, false).ok()
+    }
+}

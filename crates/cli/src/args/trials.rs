@@ -3,9 +3,12 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
+use lab::LabQdisc;
 use traffic::{Buffers, RxSpec, TxSpec};
+use wire::Rate;
 
 use super::{
+    HoldArgs,
     cpus::{CpuList, parse_cpus},
     engines,
 };
@@ -81,6 +84,8 @@ pub(crate) struct SocketArgs {
     /// in its XDP program, for at most 10us
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = wire::parse_duration)]
     pub(crate) work: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) hold: HoldArgs,
 }
 
 /// Options that bring cards: their settings need one of them.
@@ -99,6 +104,11 @@ pub(crate) struct SettingArgs {
     /// Offloads of the lab's interfaces
     #[arg(long, value_enum, default_value_t = OffloadArg::None, value_name = "WHAT")]
     pub(crate) offload: OffloadArg,
+    /// Queueing discipline of the sending interface: pfifo_fast, fq, fq_codel, red or tbf:RATE, for example tbf:100Mbps; its
+    /// drops are a line of the ledger. Engines that bypass it (packet, xsk, xdp) are not affected [default: the kernel's;
+    /// none on the lab's veth pair]
+    #[arg(long, value_name = "KIND", value_parser = parse_qdisc)]
+    pub(crate) qdisc: Option<LabQdisc>,
     /// Process received packets in kernel threads on the receiver's CPUs (on), or within the sender's system calls (off), as
     /// veth does by default
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t = NapiArg::Auto, default_missing_value = "on", value_name = "WHEN")]
@@ -183,4 +193,38 @@ pub(crate) enum OffloadArg {
     Gro,
     /// All of them
     All,
+}
+
+/// A queueing discipline; a token bucket needs a rate in bits.
+pub(crate) fn parse_qdisc(text: &str) -> Result<LabQdisc, String> {
+    let known = "expected pfifo_fast, fq, fq_codel, red or tbf:RATE";
+    match text {
+        "pfifo_fast" => Ok(LabQdisc::PfifoFast),
+        "fq" => Ok(LabQdisc::Fq),
+        "fq_codel" => Ok(LabQdisc::FqCodel),
+        "red" => Ok(LabQdisc::Red),
+        "tbf" => Err("tbf needs a rate, for example tbf:100Mbps".into()),
+        _ => match text.strip_prefix("tbf:").map(str::parse::<Rate>) {
+            Some(Ok(Rate::Bps(bits))) => Ok(LabQdisc::Tbf { bits_per_s: bits as u64 }),
+            Some(Ok(_)) => Err("the rate of tbf is in bits of frames, for example tbf:100Mbps".into()),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err(format!("unknown queueing discipline: {known}")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_bucket_needs_a_rate_in_bits() {
+        assert_eq!(parse_qdisc("fq_codel"), Ok(LabQdisc::FqCodel));
+        assert_eq!(parse_qdisc("tbf:100Mbps"), Ok(LabQdisc::Tbf { bits_per_s: 100_000_000 }));
+        for (wrong, said) in
+            [("tbf", "needs a rate"), ("tbf:1kpps", "in bits"), ("tbf:1", "unit"), ("sfq", "unknown")]
+        {
+            assert!(parse_qdisc(wrong).unwrap_err().contains(said), "{wrong}");
+        }
+    }
 }

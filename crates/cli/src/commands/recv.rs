@@ -11,10 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use measure::{End, Origin, PairSummary, Run, SCHEMA};
+use measure::{End, Origin, PairSummary, Run, SCHEMA, StatisticsLevel};
 use port::{BpfError, PortError};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use session::{ControlSocket, HostEvent, runtime_folder};
 use sys::{cpu, signal};
 use traffic::{
@@ -29,7 +29,7 @@ use policy::PolicyPlan;
 use privileges::Privileges;
 
 use crate::{
-    args::{ClocksArg, Display, MeasureArgs, RecvArgs, StampArg},
+    args::{ClocksArg, Display, LevelArg, MeasureArgs, RecvArgs, StampArg},
     failure::{Failure, Status, in_words, os_error, unprofiled},
     live::Live,
     output::{self, Form, Output},
@@ -61,12 +61,22 @@ struct RecvPlan {
     #[serde(flatten)]
     policy: PolicyPlan,
     interval_s: f64,
-    is_for_scripts: bool,
+    /// The form of statistics; `recv set` changes it.
+    #[serde(skip)]
+    display: Display,
+    /// How packets are timed, at whatever level.
+    #[serde(skip)]
+    timing: StatisticsPlan,
     profile: bool,
     privileges: Privileges,
 }
 
 impl RecvPlan {
+    /// Whether only columns are printed.
+    fn is_for_scripts(&self) -> bool {
+        self.receiver.traffic.statistics.is_some() && self.display == Display::Script
+    }
+
     fn diagnosis(&self) -> Result<Option<Diagnosis>, Failure> {
         self.profile.then(Diagnosis::start).transpose().map_err(|error| unprofiled(&error))
     }
@@ -115,7 +125,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     let mut run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end: End::default() };
     let mut live = pipeline.live(&run.start)?;
     live.story.with(|snapshot| snapshot.worker_cpus.clone_from(&plan.cpus));
-    let outcome = serve(&mut reception, &plan, Terminal { form, control, live }, &mut run);
+    let outcome = serve(&mut reception, &mut plan, Terminal { form, control, live }, &mut run);
     let returns = reception.returns();
     let comparisons = reception.comparisons();
     let stopped = reception.stop();
@@ -142,7 +152,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<bool, Failure> {
     }
     outcome?;
     run.end.pairs = PairSummary::of(&run.end.trials);
-    let text = |run: &Run, out: &mut dyn Write| write_end(run, args.measure.display, out);
+    let text = |run: &Run, out: &mut dyn Write| write_end(run, plan.display, out);
     // A page that cannot be written must not cost the record.
     let plotted = plot.map_or(Ok(()), |plot| output::write_page(&run, plot));
     // A receiver requests no rate: a rate that was not held is its senders' to report.
@@ -214,7 +224,7 @@ impl Terminal {
     }
 
     /// Answers requests from other terminals; returns whether one of them wants the receiver to stop.
-    fn answer(&self, reception: &Reception, plan: &RecvPlan) -> bool {
+    fn answer(&self, reception: &Reception, plan: &mut RecvPlan, notes: &mut Vec<String>) -> bool {
         let mut shall_stop = false;
         for request in self.control.iter().flat_map(ControlSocket::requests) {
             let then = match request.body["ask"].as_str() {
@@ -224,8 +234,20 @@ impl Terminal {
                     shall_stop = true;
                     AfterReading::Continue
                 }
+                Some("set") => {
+                    let answer = match set(&request.body, reception, plan) {
+                        Ok(words) => {
+                            notes.push(format!("{words} after {:.1} s.", self.live.now_s()));
+                            json!({ "set": words })
+                        }
+                        Err(why) => json!({ "error": why }),
+                    };
+                    request.answer(&answer);
+                    continue;
+                }
                 _ => {
-                    request.answer(&json!({ "error": "unknown request: expected status, reset or stop" }));
+                    request
+                        .answer(&json!({ "error": "unknown request: expected status, reset, set or stop" }));
                     continue;
                 }
             };
@@ -241,16 +263,45 @@ impl Terminal {
                 "dropped": tally.lost,
                 "returned": reception.returns().map(|returns| returns.returned()),
                 "statistics": statistics,
+                "display": plan.display.name(),
             }));
         }
         shall_stop
     }
 }
 
+/// Changes level and form as requested from another terminal; returns what is in effect then.
+fn set(request: &Value, reception: &Reception, plan: &mut RecvPlan) -> Result<String, String> {
+    let form = match request["display"].as_str() {
+        Some(form) => Display::named(form).ok_or_else(|| format!("unknown display '{form}'"))?,
+        None => plan.display,
+    };
+    if let Some(level) = request["stats"].as_str() {
+        let statistics = match level {
+            "none" => None,
+            _ => {
+                let level = LevelArg::named(level).ok_or_else(|| format!("unknown level '{level}'"))?;
+                Some(StatisticsPlan { level: level.into(), ..plan.timing })
+            }
+        };
+        if statistics != plan.receiver.traffic.statistics {
+            reception.measure(statistics)?;
+            plan.receiver.traffic.statistics = statistics;
+        }
+    }
+    plan.display = form;
+    let level = plan
+        .receiver
+        .traffic
+        .statistics
+        .map_or("none".into(), |statistics| format!("{:?}", statistics.level).to_lowercase());
+    Ok(format!("stats={level} display={}", form.name()))
+}
+
 /// Runs until the time is over, the first sender has finished, or a signal arrives.
 fn serve(
     reception: &mut Reception,
-    plan: &RecvPlan,
+    plan: &mut RecvPlan,
     mut terminal: Terminal,
     run: &mut Run,
 ) -> Result<(), Failure> {
@@ -288,7 +339,7 @@ fn serve(
             // One line of silence is enough.
             if !(idle && is_quiet) {
                 match form {
-                    Form::Text if plan.is_for_scripts || terminal.live.views.has_screen() => {}
+                    Form::Text if plan.is_for_scripts() || terminal.live.views.has_screen() => {}
                     Form::Text => output::print_interval(&interval)?,
                     Form::JsonStream => output::print_event(report::Event::Interval(&interval))?,
                     Form::Json | Form::Iperf3 => {}
@@ -300,7 +351,7 @@ fn serve(
             idle = is_quiet;
         }
         terminal.show(reception, &mut shown);
-        let is_told_to_stop = terminal.answer(reception, plan);
+        let is_told_to_stop = terminal.answer(reception, plan, &mut run.end.notes);
         let is_over = plan.duration_s.is_some_and(|seconds| began.elapsed().as_secs_f64() >= seconds);
         let is_served = plan.once && has_finished;
         if is_served || is_over || is_told_to_stop || signal::caught() > 0 || reception.is_broken() {
@@ -444,11 +495,12 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     if let Some(failure) = Failure::all(problems) {
         return Err(failure);
     }
-    let statistics = measure.stats.map(|level| StatisticsPlan {
-        level: level.into(),
+    let timing = |level| StatisticsPlan {
+        level,
         probe_clock: measure.probe_clock.clock(),
         stamp: measure.stamp.map(TimeSource::from),
-    });
+    };
+    let statistics = measure.stats.map(|level| timing(level.into()));
     let interval = args.output.interval.unwrap_or(Duration::from_secs(1));
     Ok(RecvPlan {
         receiver: ReceiverPlan {
@@ -471,7 +523,8 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         once: args.once,
         policy,
         interval_s: interval.as_secs_f64().max(0.01),
-        is_for_scripts: measure.stats.is_some() && measure.display == Display::Script,
+        display: measure.display,
+        timing: timing(StatisticsLevel::Counter),
         profile: args.profile,
         privileges: Privileges::of(args),
     })

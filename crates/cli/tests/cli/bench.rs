@@ -62,6 +62,91 @@ fn every_trial_carries(run: &Value, options: &[&str]) {
 }
 
 #[test]
+fn a_queueing_discipline_s_drops_are_in_the_ledger_to_the_packet() {
+    if !is_root() {
+        return skip("a process that is not root may not load the kernel's queueing disciplines");
+    }
+    let args = ["bench", "--tx", "udp", "--rx", "udp", "--qdisc", "tbf:1Mbps", "--payload", "1400"];
+    // One socket's buffer holds less than the queue: its sender would wait instead.
+    let options = [
+        "--threads",
+        "4",
+        "--duration",
+        "300ms",
+        "--trials",
+        "1",
+        "--threaded-napi=off",
+        "--no-save",
+        "--json",
+    ];
+    let all = [&args[..], &options].concat();
+    let (status, out, err) = run(&all);
+    if status == 3 && err.contains("the queueing discipline tbf is not available here") {
+        return skip("this kernel has no tbf");
+    }
+    let run: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{status}: {err}"));
+    let trial = &trials(&run)[0];
+    assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
+    let lines = trial["ledger"]["lines"].as_array().unwrap();
+    let dropped = lines.iter().find(|line| line["place"] == "qdisc").unwrap_or_else(|| panic!("{trial:#}"));
+    assert!(dropped["packets"].as_u64().unwrap() > 0, "{trial:#}");
+    assert_eq!(run["start"]["asked"]["lab"]["qdisc"]["tbf"]["bits_per_s"], 1_000_000);
+}
+
+#[test]
+fn kinds_of_queueing_that_a_kernel_lacks_are_left_out_of_a_sweep() {
+    if !is_root() {
+        return skip("a process that is not root may not load the kernel's queueing disciplines");
+    }
+    let args = ["bench", "--tx", "udp", "--rx", "udp", "--sweep", "qdisc=pfifo_fast,fq,fq_codel,red"];
+    let (_, run) =
+        json(&[&args[..], &["--duration", "100ms", "--trials", "1", "--no-save", "--json"]].concat());
+    let ran: BTreeSet<_> =
+        trials(&run).iter().map(|trial| trial["parameters"]["qdisc"].to_string()).collect();
+    let skipped: Vec<String> =
+        run["end"]["skipped"].as_array().unwrap().iter().map(|one| one["engine"].to_string()).collect();
+    assert!(ran.contains("\"pfifo_fast\""), "{run:#}");
+    for kind in ["fq", "fq_codel", "red"] {
+        let is_skipped = skipped.contains(&format!("\"qdisc {kind}\""));
+        assert_ne!(ran.contains(&format!("\"{kind}\"")), is_skipped, "{kind}: {ran:?}, {skipped:?}");
+    }
+}
+
+#[test]
+fn held_cpus_are_in_the_record_and_free_afterwards() {
+    if !is_root() || !std::path::Path::new("/dev/cpu_dma_latency").exists() {
+        return skip("holding CPUs needs root and /dev/cpu_dma_latency");
+    }
+    let args = [
+        "bench",
+        "--tx",
+        "udp",
+        "--rx",
+        "udp",
+        "--duration",
+        "100ms",
+        "--trials",
+        "1",
+        "--no-save",
+        "--json",
+    ];
+    let limit = |more: &[&str]| {
+        let (_, run) = json(&[&args[..], more].concat());
+        run["start"]["machine"]["cpu_control"]["wake_up_limit_us"].clone()
+    };
+    assert_eq!(limit(&["--hold-cpu"]), 0);
+    // The kernel lifts the limit when the process has ended, in whatever way.
+    let mut killed =
+        linerate(&["bench", "--tx", "udp", "--rx", "udp", "--duration", "30s", "--hold-cpu", "--no-save"]);
+    let mut killed = killed.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let now = || std::fs::read("/dev/cpu_dma_latency").ok().filter(|bytes| bytes.len() >= 4);
+    testing::wait_for("the limit", || now().is_some_and(|bytes| bytes[..4] == [0; 4]));
+    killed.kill().unwrap();
+    wait(&mut killed);
+    assert_ne!(limit(&[]), 0);
+}
+
+#[test]
 fn busy_polling_and_shared_memory_deliver_as_other_sockets_do() {
     if !is_root() {
         return skip("AF_XDP needs root");

@@ -151,6 +151,60 @@ fn a_running_receiver_is_asked_reset_and_stopped() {
 }
 
 #[test]
+fn a_running_receiver_changes_what_it_measures() {
+    let asked = Asked::start("set", &["--json"]);
+    let status = || {
+        let (status, out, err) = asked.ask(&["recv", "status", "--json"]);
+        assert_eq!(status, 0, "{err}");
+        serde_json::from_str::<Value>(&out).unwrap()
+    };
+    asked.send("300", &[]);
+    assert_eq!(status()["statistics"], Value::Null, "nothing was requested");
+    let (code, out, err) = asked.ask(&["recv", "set", "stats=time", "display=script"]);
+    assert_eq!((code, &out[..]), (0, "stats=time display=script\n"), "{err}");
+    asked.send("200", &[]);
+    let now = status();
+    assert_eq!(now["packets"], 500, "counters go on: {now}");
+    assert_eq!(now["statistics"]["total"]["packets"], 200, "statistics began anew");
+    assert_eq!(now["statistics"]["total"]["inter_arrival"]["samples"], 199);
+    let (_, script, _) = asked.ask(&["recv", "status"]);
+    assert!(script.starts_with("reader cpu queue packets "), "in the receiver's form: {script}");
+    let (_, out, _) = asked.ask(&["recv", "set", "stats=none"]);
+    assert_eq!(out, "stats=none display=script\n");
+    assert_eq!(status()["statistics"], Value::Null);
+    let (code, _, err) = asked.ask(&["recv", "set", "stats=all"]);
+    assert!(code == 2 && err.contains("expected stats=none, counter, basic or time"), "{code}: {err}");
+    let (code, _, err) = asked.ask(&["recv", "stop"]);
+    assert_eq!(code, 0, "{err}");
+    let (_, out, _) = asked.finish();
+    let run: Value = serde_json::from_str(&out).unwrap();
+    let notes = run["end"]["notes"].to_string();
+    assert!(notes.contains("stats=time display=script after"), "{notes}");
+}
+
+#[test]
+fn a_level_stays_while_a_sender_is_served() {
+    let asked = Asked::start("served", &["--stats", "basic"]);
+    let target = asked.address();
+    let endless = ["send", &target, "--no-save", "--rate", "1kpps", "--duration", "60s"];
+    let mut sender = linerate(&endless).spawn().unwrap();
+    let packets = || {
+        let (_, out, _) = asked.ask(&["recv", "status", "--json"]);
+        serde_json::from_str::<Value>(&out).unwrap()["packets"].as_u64().unwrap()
+    };
+    testing::wait_for("packets", || packets() > 0);
+    let (code, _, err) = asked.ask(&["recv", "set", "stats=time"]);
+    assert!(
+        code == 4 && err.contains("a sender is being served: wait until it has finished"),
+        "{code}: {err}"
+    );
+    let (code, out, _) = asked.ask(&["recv", "set", "display=script"]);
+    assert_eq!((code, &out[..]), (0, "stats=basic display=script\n"), "another form disturbs nobody");
+    crate::support::signal(&sender, "INT");
+    crate::support::wait(&mut sender);
+}
+
+#[test]
 fn latency_is_shown_only_if_the_clocks_are_related() {
     for (clocks, expected) in
         [("auto", "same-host"), ("same-host", "same-host"), ("none", "none"), ("synchronised", "measured")]

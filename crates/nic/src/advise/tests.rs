@@ -111,6 +111,42 @@ fn an_interface_that_tells_nothing_gets_no_advice_and_no_panic() {
 }
 
 #[test]
+fn cpus_that_change_speed_or_sleep_deeply_are_named() {
+    use sys::cpu_control::{CpuControl, IdleState};
+    let deep = IdleState { name: "C6".into(), exit_latency_us: 133, is_disabled: false };
+    let control = CpuControl {
+        governors: vec!["powersave".into()],
+        turbo: Some(true),
+        smt: Some(true),
+        idle_states: vec![IdleState::default(), deep],
+        ..CpuControl::default()
+    };
+    let quiet = page(&[], &[]);
+    let found = |control: CpuControl| {
+        let around = Surroundings { control: Some(control), ..Surroundings::default() };
+        titles(&quiet, &around, Goal::Pps)
+    };
+    assert_eq!(
+        found(control.clone()),
+        [
+            "the governor powersave changes the CPUs' frequency",
+            "idle CPUs take 133 µs or more to wake up",
+            "two CPUs share each core (SMT)",
+            "turbo frequencies depend on temperature and on how many cores are busy",
+        ]
+    );
+    // As --hold-cpu leaves them.
+    let held = CpuControl {
+        governors: vec!["performance".into()],
+        wake_up_limit_us: Some(0),
+        turbo: Some(false),
+        smt: Some(false),
+        ..control
+    };
+    assert_eq!(found(held), [""; 0]);
+}
+
+#[test]
 fn fewer_queues_than_cpus_fail_redirects_only_with_a_program_and_where_the_driver_does_so() {
     let title = "XDP redirects to this card fail on CPUs without a queue";
     let card = |driver: &str, queues: &str, programs: Vec<u32>| Page {

@@ -1,6 +1,7 @@
 //! The input of the rules, and their findings.
 
 use serde::{Deserialize, Serialize};
+use sys::cpu_control::CpuControl;
 
 use crate::{Counters, Page, QueueInterrupt, Setting};
 
@@ -22,6 +23,9 @@ pub enum Goal {
 pub struct Surroundings {
     /// CPUs that this machine has, with the NUMA node of each if known.
     pub cpus: Vec<(u32, Option<u32>)>,
+    /// What sets the CPUs' frequency and sleep, if it was read.
+    #[serde(skip)]
+    pub control: Option<CpuControl>,
     /// Whether irqbalance runs, which moves interrupts.
     pub irqbalance: bool,
     /// Counters that moved while the card was watched, by how much.

@@ -16,6 +16,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("round_trips.sequence.", "what the returning numbers showed: JSON has it"),
     ("round_trips.round_trip.samples", "each packet that came back is a sample"),
     ("round_trips.round_trip.std_dev_ns", "a trial's summary has it"),
+    ("round_trips.round_trip.variance_ns2", "JSON has it"),
     ("round_trips.round_trip.p9999_ns", "JSON has it"),
     ("round_trips.jitter.", "a trial's summary has it"),
     ("round_trips.send_times", "a property of the measurement: JSON has it"),

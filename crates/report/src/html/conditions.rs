@@ -90,7 +90,8 @@ pub(super) fn write(run: &Run, page: &mut Page) {
         let uncounted = machine.no_hardware_counters.as_ref();
         let uncounted =
             uncounted.map(|why| ("cycles, instructions, cache misses", format!("not counted: {why}")));
-        let known = known.into_iter().chain(uncounted);
+        let control = machine.cpu_control.iter().flat_map(|control| control.rows());
+        let known = known.into_iter().chain(uncounted).chain(control);
         facts(known.map(|(name, value)| (name.to_string(), value)), page);
         page.raw("<div class=\"side\">\n");
         for nic in &machine.interfaces {
@@ -104,6 +105,11 @@ pub(super) fn write(run: &Run, page: &mut Page) {
         if engines.rows() > 0 {
             page.element("h3", "", "Engines");
             page.table(&engines);
+        }
+        let interrupts = machine.cpu_control.as_ref().map(|control| &control.interrupt_cpus);
+        if let Some(interrupts) = interrupts.filter(|interrupts| !interrupts.is_empty()) {
+            page.element("h3", "", "CPUs of the cards' interrupts");
+            facts(interrupts.clone(), page);
         }
         if !machine.mitigations.is_empty() {
             page.element("h3", "", "CPU vulnerabilities");

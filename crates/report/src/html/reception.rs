@@ -105,6 +105,7 @@ fn table(distributions: &[(Cow<'_, str>, &NanosSummary)]) -> Table {
     figures("samples", "", |one| one.samples as f64);
     figures("mean", "ns", |one| one.mean_ns);
     figures("deviation", "ns", |one| one.std_dev_ns);
+    figures("variance", "ns²", |one| one.variance_ns2);
     figures("least", "ns", |one| one.min_ns as f64);
     figures("50 %", "ns", |one| one.p50_ns as f64);
     figures("90 %", "ns", |one| one.p90_ns as f64);

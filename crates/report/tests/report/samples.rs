@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use measure::{
-    BoundBy, BurstResult, Capacity, CapacitySide, Cost, CpuShare, Distribution, Effect, EffectScale, End,
-    Endpoint, Figure, FleetHost, FleetRun, FleetTrial, FoldedStack, FunctionShare, GoalResult, Histogram,
-    InterruptAccounting, InterruptRate, Interval, Lane, LatencyAt, Layer, Ledger, LedgerLine, Level, LossAt,
-    LossKinds, Machine, Mark, NapiPolls, NetRx, NicFacts, Origin, PairSummary, Place, Point, Profile,
-    QueueGrowth, QueueUse, RateInterval, Receipt, Run, SCHEMA, Skipped, Stage, StageShare, Start, Stream,
-    Throughput, ThroughputLimit, Timeline, Trial, TuneArtefacts, TuneAttempt, TuneKnob, TuneRejected,
-    TuneSearch, TuneStep, TunedRate, Unit, View,
+    BoundBy, BurstResult, Capacity, CapacitySide, Cost, CpuControl, CpuShare, Distribution, Effect,
+    EffectScale, End, Endpoint, Figure, FleetHost, FleetRun, FleetTrial, FoldedStack, FunctionShare,
+    GoalResult, Histogram, InterruptAccounting, InterruptRate, Interval, Lane, LatencyAt, Layer, Ledger,
+    LedgerLine, Level, LossAt, LossKinds, Machine, Mark, NapiPolls, NetRx, NicFacts, Origin, PairSummary,
+    Place, Point, Profile, QueueGrowth, QueueUse, RateInterval, Receipt, Run, SCHEMA, Skipped, Stage,
+    StageShare, Start, Stream, Throughput, ThroughputLimit, Timeline, Trial, TuneArtefacts, TuneAttempt,
+    TuneKnob, TuneRejected, TuneSearch, TuneStep, TunedRate, Unit, View,
 };
 use serde_json::{Value, json};
 
@@ -139,7 +139,21 @@ pub(crate) fn machine() -> Machine {
             ("threaded_napi".into(), "on".into()),
         ]),
     };
+    let cpu_control = CpuControl {
+        governors: vec!["powersave".into()],
+        frequency_driver: Some("intel_pstate".into()),
+        least_khz: Some(800_000),
+        most_khz: Some(2_400_000),
+        turbo: Some(true),
+        idle_driver: Some("intel_idle".into()),
+        idle_states_us: BTreeMap::from([("C1".to_string(), 2), ("C6".into(), 133)]),
+        wake_up_limit_us: Some(0),
+        smt: Some(false),
+        is_virtual: false,
+        interrupt_cpus: BTreeMap::from([("57 eth1-rx-0".to_string(), "0".to_string())]),
+    };
     Machine {
+        cpu_control: Some(cpu_control),
         quiet: None,
         kernel: "6.18.0".into(),
         architecture: "x86_64".into(),

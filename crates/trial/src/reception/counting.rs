@@ -18,7 +18,8 @@ use serde_json::Value;
 use session::{Counts, HostClock, Joining, Progress, Related, Report, Wanted, WireReport};
 use sys::udp::UdpSink;
 use traffic::{
-    Placement, Receiver, ReceiverPlan, ReceiverResult, RxFacts, RxLayer, RxSnapshot, SenderAhead, StreamCount,
+    Placement, Receiver, ReceiverPlan, ReceiverResult, RxFacts, RxLayer, RxSnapshot, SenderAhead,
+    StatisticsPlan, StreamCount,
 };
 use wire::StreamTags;
 
@@ -47,7 +48,8 @@ pub(super) struct Counting {
     receiver: Mutex<Open>,
     /// Notified when a sender leaves or an engine has changed.
     free: Condvar,
-    base: ReceiverPlan,
+    /// The receiver's own plan, when no sender requests another engine.
+    base: Mutex<ReceiverPlan>,
     cpus: Vec<u32>,
     port: u16,
     choice: EngineChoice,
@@ -119,7 +121,7 @@ impl Counting {
         Self {
             receiver: Mutex::new(open),
             free: Condvar::new(),
-            base,
+            base: Mutex::new(base),
             cpus: cpus.to_vec(),
             port: local.port(),
             choice,
@@ -137,6 +139,33 @@ impl Counting {
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.receiver.lock().expect("no holder panics")
+    }
+
+    fn base(&self) -> ReceiverPlan {
+        self.base.lock().expect("no holder panics").clone()
+    }
+
+    /// Opens the receiver anew with this measurement, unless a sender relies on it.
+    pub(super) fn measure(&self, statistics: Option<StatisticsPlan>) -> Result<(), String> {
+        let before = self.base();
+        let mut plan = before.clone();
+        plan.traffic.statistics = statistics;
+        {
+            let mut open = self.open();
+            if open.leases > 0 || open.is_changing {
+                return Err("a sender is being served: wait until it has finished".into());
+            }
+            // No sender may take it meanwhile.
+            open.is_changing = true;
+        }
+        let set_base = |plan: &ReceiverPlan| *self.base.lock().expect("no holder panics") = plan.clone();
+        set_base(&plan);
+        self.change_to(&plan).inspect_err(|_| {
+            set_base(&before);
+            self.change_to(&before).ok();
+        })?;
+        self.forget_comparisons();
+        Ok(())
     }
 
     pub(super) fn with<T>(&self, look: impl FnOnce(&Receiver) -> T) -> Option<T> {
@@ -265,8 +294,8 @@ impl Counts for Counting {
 
     fn receive_by(&self, wanted: Option<&Wanted>, sender: SocketAddr) -> Result<(), String> {
         let plan = match wanted {
-            Some(wanted) => self.choice.plan(wanted, &self.base, sender)?,
-            None => self.base.clone(),
+            Some(wanted) => self.choice.plan(wanted, &self.base(), sender)?,
+            None => self.base(),
         };
         {
             // A sender that has just finished may not have left yet.
@@ -289,24 +318,25 @@ impl Counts for Counting {
             }
         }
         self.change_to(&plan).inspect_err(|_| {
-            self.change_to(&self.base).ok();
+            self.change_to(&self.base()).ok();
             self.open().leases -= 1;
         })
     }
 
     fn release(&self) {
+        let base = self.base();
         let is_free = {
             let mut open = self.open();
             open.leases -= 1;
             self.free.notify_all();
-            let is_free = open.leases == 0 && open.plan != self.base;
+            let is_free = open.leases == 0 && open.plan != base;
             // No other thread may change it meanwhile.
             open.is_changing |= is_free;
             is_free
         };
         if is_free {
             // Without its own engine the receiver is broken, and ends.
-            self.change_to(&self.base).ok();
+            self.change_to(&base).ok();
         }
     }
 

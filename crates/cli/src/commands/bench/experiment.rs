@@ -22,8 +22,10 @@ pub(crate) fn origin(lab: &LabPlan) -> Origin {
 
 /// The lab of the first pair, which represents those of the others.
 pub(super) fn first_lab(points: &[BenchPlan]) -> LabPlan {
-    let first = &points[0];
-    first.pairs.first().map_or_else(|| first.trial.lab.clone(), |pair| first.trial.lab_for(pair))
+    // A point without pairs may be one that this kernel cannot measure.
+    let first = points.iter().find(|point| !point.pairs.is_empty()).unwrap_or(&points[0]);
+    let lab = first.pairs.first().map_or_else(|| first.trial.lab.clone(), |pair| first.trial.lab_for(pair));
+    if first.pairs.is_empty() { LabPlan { qdisc: None, ..lab } } else { lab }
 }
 
 /// A run in the lab, whichever part chooses its trials.

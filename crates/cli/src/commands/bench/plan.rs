@@ -44,6 +44,8 @@ pub(super) struct Asked<'a> {
     pub(super) stamp: Option<StampArg>,
     pub(super) profile: bool,
     pub(super) interval: Option<Duration>,
+    /// Whether this is one point of several.
+    pub(super) is_swept: bool,
 }
 
 /// The plan, or all its problems.
@@ -78,6 +80,7 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         gso: matches!(args.lab.offload, OffloadArg::Tso | OffloadArg::All),
         gro: matches!(args.lab.offload, OffloadArg::Gro | OffloadArg::All),
         scatter_gather: args.lab.offload != OffloadArg::NoSg,
+        qdisc: args.lab.qdisc,
         threaded_napi,
         napi_cpus: if threaded_napi { napi_cpus.clone() } else { Vec::new() },
         interfaces: args.lab.tx_interface.as_ref().zip(args.lab.rx_interface.as_ref()).map(|(tx, rx)| {
@@ -104,6 +107,17 @@ pub(super) fn plan(args: &Asked<'_>, access: Access) -> Result<BenchPlan, Failur
         }
         can_count
     });
+    // Where it is swept, a kind that this kernel lacks is left out, as an engine is.
+    if let Some(qdisc) = args.lab.qdisc
+        && let Err(error) = qdisc.probe()
+    {
+        let failure = Failure::of(Status::Missing, &error).with_status(Status::Missing);
+        if !args.is_swept {
+            return Err(failure.hint(NO_QDISC));
+        }
+        pairs.clear();
+        skipped = vec![Skipped { engine: format!("qdisc {}", qdisc.kind()), reason: failure.words() }];
+    }
     if pairs.is_empty() && skipped.is_empty() {
         return Err(Failure::new(Status::Usage, "none of these senders sends to any of these receivers")
             .hint("tcp sends to tcp and the others to each other: for example --tx tcp --rx tcp"));
@@ -210,6 +224,8 @@ fn keep(reason: Option<String>, side: &str, spec: &impl ToString, skipped: &mut 
     is_kept
 }
 
+const NO_QDISC: &str =
+    "modprobe loads its module as root; linerate lab vm runs a kernel that has all of them";
 const WHOLE_MESSAGES: &str =
     "with segmentation offload a frame holds many packets, and packet sockets count frames";
 

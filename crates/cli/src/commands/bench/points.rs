@@ -55,12 +55,9 @@ struct Combination {
 /// The plan of `linerate bench`: one point, or those of its sweeps.
 pub(super) fn ladder(args: &BenchArgs, access: Access) -> Result<SweepPlan, Failure> {
     let (trials, seed) = (args.trials(), args.packets.seed);
-    let mut points = points(&args.sweep, &["bench"], |cli| match (cli, &args.sweep.sweep[..]) {
-        (None, _) => plan(&args.asked(), access),
-        (Some(cli), _) => match &cli.command {
-            Command::Bench(bench) => plan(&bench.asked(), access),
-            _ => plan(&args.asked(), access),
-        },
+    let mut points = points(&args.sweep, &["bench"], |cli| match cli.map(|cli| &cli.command) {
+        Some(Command::Bench(bench)) => plan(&Asked { is_swept: true, ..bench.asked() }, access),
+        _ => plan(&args.asked(), access),
     })?;
     if let [only] = &mut points[..]
         && !args.is_brief()
@@ -78,7 +75,7 @@ pub(super) fn search(args: &NdrArgs, access: Access) -> Result<Vec<BenchPlan>, F
             _ => None,
         });
         match ndr {
-            Some(BenchCommand::Ndr(ndr)) => plan(&ndr.asked(), access),
+            Some(BenchCommand::Ndr(ndr)) => plan(&Asked { is_swept: true, ..ndr.asked() }, access),
             _ => plan(&args.asked(), access),
         }
     })
@@ -204,6 +201,7 @@ impl BenchArgs {
             stamp: self.stamp,
             profile: self.profile,
             interval: self.output.interval,
+            is_swept: !self.sweep.sweep.is_empty(),
         }
     }
 }
@@ -225,6 +223,7 @@ impl NdrArgs {
             stamp: None,
             profile: false,
             interval: self.output.interval,
+            is_swept: !self.sweep.sweep.is_empty(),
         }
     }
 }

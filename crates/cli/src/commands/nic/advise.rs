@@ -30,6 +30,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<bool, Failure> {
         let now = self::softnet();
         let around = Surroundings {
             cpus: cpus(),
+            control: Some(sys::cpu_control::CpuControl::read()),
             irqbalance: irqbalance_runs(),
             moved: moved(&page.counters, &read_counters(&mut card)?),
             queue_packets: queue_packets.collect(),
@@ -67,7 +68,7 @@ fn cpus() -> Vec<(u32, Option<u32>)> {
 
 fn write_text(interface: &str, findings: &[Finding], out: &mut impl Write) -> io::Result<()> {
     if findings.is_empty() {
-        return writeln!(out, "found nothing that limits {interface}");
+        writeln!(out, "found nothing that limits {interface}")?;
     }
     for (number, finding) in findings.iter().enumerate() {
         writeln!(out, "{}. {}", number + 1, finding.title)?;
@@ -80,5 +81,8 @@ fn write_text(interface: &str, findings: &[Finding], out: &mut impl Write) -> io
         writeln!(out, "   risk:     {}", finding.risk)?;
         writeln!(out, "   cost:     {}", finding.cost)?;
     }
-    Ok(())
+    let control = bench::read_machine().cpu_control.unwrap_or_default();
+    let rows: Vec<String> =
+        control.rows().into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    writeln!(out, "CPUs: {}", rows.join("; "))
 }

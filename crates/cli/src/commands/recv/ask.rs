@@ -1,4 +1,4 @@
-//! `linerate recv status|reset|stop`: requests to a running receiver.
+//! `linerate recv status|reset|set|stop`: requests to a running receiver.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use session::{Running, running, runtime_folder};
 
 use crate::{
-    args::{AskArgs, RecvCommand},
+    args::{AskArgs, Display, LevelArg, ReceiverChange, RecvCommand, SetArgs},
     failure::{Failure, Status},
     output,
 };
@@ -20,12 +20,29 @@ pub(crate) fn run(command: &RecvCommand) -> Result<bool, Failure> {
         RecvCommand::Status(args) => ("status", args),
         RecvCommand::Reset(args) => ("reset", args),
         RecvCommand::Stop(args) => ("stop", args),
+        RecvCommand::Set(args) => return set(args),
     };
     let receiver = choose(running(&runtime_folder(), CONTROL), args.pid)?;
     let answer =
         receiver.ask(&json!({ "ask": ask })).map_err(|error| Failure::of(Status::Refused, &error))?;
     show(&answer, args)?;
     Ok(true)
+}
+
+fn set(args: &SetArgs) -> Result<bool, Failure> {
+    let mut request = json!({ "ask": "set" });
+    for change in &args.changes {
+        match change {
+            ReceiverChange::Stats(level) => request["stats"] = json!(level.map_or("none", LevelArg::name)),
+            ReceiverChange::Display(form) => request["display"] = json!(form.name()),
+        }
+    }
+    let receiver = choose(running(&runtime_folder(), CONTROL), args.pid)?;
+    let answer = receiver.ask(&request).map_err(|error| Failure::of(Status::Refused, &error))?;
+    match answer["error"].as_str() {
+        Some(error) => Err(Failure::new(Status::Refused, error)),
+        None => output::print_line(answer["set"].as_str().unwrap_or_default()).map(|()| true),
+    }
 }
 
 fn choose(mut all: Vec<Running>, pid: Option<u32>) -> Result<Running, Failure> {
@@ -58,7 +75,9 @@ fn show(answer: &Value, args: &AskArgs) -> Result<(), Failure> {
     if let Ok(Some(statistics)) =
         serde_json::from_value::<Option<ReceptionStatistics>>(answer["statistics"].clone())
     {
-        return output::printed(output::write_reception(&statistics, args.display, &mut io::stdout().lock()));
+        let of_receiver = answer["display"].as_str().and_then(Display::named).unwrap_or(Display::Human);
+        let display = args.display.unwrap_or(of_receiver);
+        return output::printed(output::write_reception(&statistics, display, &mut io::stdout().lock()));
     }
     let number = |name: &str| answer[name].as_u64().unwrap_or_default();
     output::print_line(&format!(
