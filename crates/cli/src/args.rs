@@ -66,7 +66,9 @@ pub(crate) use report::{CompareArgs, CompareForm, CompareMetric, ReportArgs, Rep
 pub(crate) use send::SendArgs;
 pub(crate) use stats::LevelArg;
 pub(crate) use targets::{Listen, Target};
-pub(crate) use trials::{NapiArg, OffloadArg, PathArgs, RingArgs, SettingArgs, SocketArgs, SweepArgs};
+pub(crate) use trials::{
+    CardArgs, NapiArg, OffloadArg, PathArgs, RingArgs, RxRingArgs, SettingArgs, SocketArgs, SweepArgs,
+};
 pub(crate) use tune::{GoalOfTuneArg, TuneArgs};
 pub(crate) use view::ViewArgs;
 

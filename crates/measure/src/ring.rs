@@ -19,6 +19,12 @@ pub struct RingUse {
     pub refills: u64,
     /// Writes of the tail register.
     pub tail_writes: u64,
+    /// How the card was reached: `sysfs` or `vfio`.
+    #[serde(default)]
+    pub access: String,
+    /// Interrupts that woke the receiver, with `--interrupts`.
+    #[serde(default)]
+    pub interrupts: u64,
     /// The ring poll by poll, with `--trace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<RingTrace>,

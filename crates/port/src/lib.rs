@@ -44,7 +44,7 @@ pub use packet::{
     Fanout, FanoutMode, PacketReflector, PacketRx, PacketRxOptions, PacketStatistics, PacketTx,
     PacketTxOptions,
 };
-pub use pci::{Buffers, PciCounters, PciOptions, PciRx, PciTx, PretendedCard};
+pub use pci::{Buffers, CardAccess, PciCounters, PciOptions, PciRx, PciTx, PretendedCard};
 pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
 pub use returns::ReturnList;
 /// Settings of sockets that poll their card.

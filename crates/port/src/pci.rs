@@ -1,16 +1,19 @@
 //! The path through a card's own descriptor rings, without a kernel driver: Intel's e1000 and e1000e.
 //!
 //! The card is taken from the kernel only with consent. A guard process returns it however this process ends
-//! ([`sys::pci`]). Receiving polls: no interrupt is used.
+//! ([`sys::pci`]). Receiving polls, or sleeps until the card interrupts.
 
+use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use measure::{Place, RingUse};
-use sys::pci::{BUFFER_BYTES, Card, DmaMemory, DmaParts, RxRing, TakenCard, TxRing};
+use sys::pci::{BUFFER_BYTES, Card, DmaMemory, DmaParts, PciError, RxRing, TakenCard, TxRing, Way};
+use sys::rtnetlink::RouteSocket;
 
 use crate::{Layer, Loss, PortError, Received, RxPort, Sent, TxPort, Wait};
 
+mod access;
 mod buffers;
 mod card;
 mod frames;
@@ -18,6 +21,7 @@ mod pretended;
 mod service;
 mod trace;
 
+pub use access::CardAccess;
 pub use buffers::Buffers;
 pub use card::PciCounters;
 pub use pretended::PretendedCard;
@@ -35,6 +39,10 @@ pub struct PciOptions {
     pub interface: String,
     /// Consent to take the card from the kernel.
     pub take_device: bool,
+    /// How the card is reached.
+    pub access: CardAccess,
+    /// Sleep until the card interrupts instead of polling, in [`Wait::Block`].
+    pub interrupts: bool,
     /// Descriptors of the ring: a multiple of 8, 16 to 4096.
     pub ring_slots: u32,
     /// Descriptors passed to the card by one write of the tail register.
@@ -55,6 +63,8 @@ impl PciOptions {
         Self {
             interface: interface.into(),
             take_device: false,
+            access: CardAccess::default(),
+            interrupts: false,
             ring_slots: 256,
             tail_batch: 16,
             batch_size: 64,
@@ -78,6 +88,15 @@ impl PciOptions {
         Ok(())
     }
 
+    /// The interface's addresses. In another network namespace it has none here, and cannot be taken anyway.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let found = RouteSocket::open().and_then(|mut route| {
+            let link = route.link_by_name(&self.interface)?;
+            route.addresses(link.index)
+        });
+        found.unwrap_or_default()
+    }
+
     /// Takes the card from the kernel and resets it.
     fn take(&self, spare: usize) -> Result<(IntelCard, DmaMemory), PortError> {
         self.check()?;
@@ -87,8 +106,17 @@ impl PciOptions {
         let card = Card::of_interface(&self.interface)?;
         model(&card)?;
         let room = (self.ring_slots as usize, self.ring_slots as usize + spare);
-        let (taken, memory) = TakenCard::take(card, &[], room)?;
-        Ok((IntelCard::reset(taken)?, memory))
+        let way = self.access.way(&card);
+        // Before the card is taken.
+        if self.interrupts && way == Way::Sysfs {
+            return Err(PciError::NoInterrupts { interface: self.interface.clone() }.into());
+        }
+        let (taken, memory) = TakenCard::take(card, &self.addresses(), way, room)?;
+        let mut card = IntelCard::reset(taken)?;
+        if self.interrupts {
+            card.use_interrupts()?;
+        }
+        Ok((card, memory))
     }
 }
 
@@ -103,8 +131,13 @@ pub struct PciRx {
     trace: Option<Trace>,
     batch_size: usize,
     missed: u64,
+    has_interrupts: bool,
+    interrupts: u64,
     interface: String,
 }
+
+/// How long a receiver sleeps without an interrupt.
+const SLEEP_AT_MOST: Duration = Duration::from_millis(20);
 
 impl PciRx {
     /// Takes the card of an interface for receiving; returns once its link is up.
@@ -134,6 +167,8 @@ impl PciRx {
             trace: options.trace.then(|| Trace::new(options.ring_slots)),
             batch_size: options.batch_size,
             missed: 0,
+            has_interrupts: options.interrupts,
+            interrupts: 0,
             interface: options.interface.clone(),
         }
     }
@@ -141,6 +176,17 @@ impl PciRx {
     /// The card's interface.
     pub fn interface(&self) -> &str {
         &self.interface
+    }
+
+    /// Sleeps until a frame arrives, or for [`SLEEP_AT_MOST`].
+    fn sleep(&mut self) -> Result<(), PortError> {
+        self.card.unmask_interrupts();
+        // A frame that came before has caused its interrupt already.
+        let is_idle = self.ring.done(0).is_none();
+        if is_idle && self.card.wait_for_interrupt(SLEEP_AT_MOST)? {
+            self.interrupts += 1;
+        }
+        self.card.mask_interrupts()
     }
 
     /// The card's counters of frames that it did not deliver.
@@ -171,7 +217,11 @@ impl RxPort for PciRx {
             }
         };
         if received == 0 && wait == Wait::Block {
-            thread::yield_now();
+            if self.has_interrupts {
+                self.sleep()?;
+            } else {
+                thread::yield_now();
+            }
         }
         Ok(received)
     }
@@ -187,6 +237,8 @@ impl RxPort for PciRx {
             refills_timed: self.service.timed,
             refills: self.service.refills,
             tail_writes: self.service.tail_writes,
+            access: self.card.access().into(),
+            interrupts: self.interrupts,
             trace: self.trace.as_ref().map(Trace::so_far),
         })
     }

@@ -228,6 +228,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         .at(LadderCosts, 4),
     row("ring.refills", |t| ring(t, |r| count(r.refills))).csv("ring_refills"),
     row("ring.tail_writes", |t| ring(t, |r| count(r.tail_writes))).csv("ring_tail_writes"),
+    row("ring.interrupts", |t| ring(t, |r| count(r.interrupts))).csv("ring_interrupts"),
     row("ring.without_descriptor", |t| ring(t, |r| count(r.without_descriptor)))
         .csv("ring_without_descriptor")
         .reads("no descriptor", Unit::Packets)

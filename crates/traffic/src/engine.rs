@@ -6,7 +6,7 @@
 use std::{fmt, sync::Arc};
 
 use measure::{Place, StatisticsLevel};
-use port::{Buffers, ReturnList, TimeSource};
+use port::{Buffers, CardAccess, ReturnList, TimeSource};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use wire::StreamTags;
@@ -140,6 +140,10 @@ pub struct RxOptions {
 pub struct RingOptions {
     /// Consent to take the card from the kernel.
     pub take_device: bool,
+    /// How the card is reached.
+    pub access: Option<CardAccess>,
+    /// Sleep until the card interrupts.
+    pub interrupts: bool,
     /// Descriptors of a ring.
     pub ring_slots: Option<u32>,
     /// Descriptors passed by one write of the tail register.

@@ -90,6 +90,12 @@ pub enum FramePathError {
         /// The route's interface.
         interface: String,
     },
+    /// A card without a kernel driver has no neighbours.
+    #[error("frames from the card of {interface} need the receiver's MAC address (--dst-mac)")]
+    NoDestination {
+        /// The card's interface.
+        interface: String,
+    },
     /// No source address fits.
     #[error("{interface} has no source address for {target}")]
     NoSource {
@@ -170,6 +176,43 @@ impl FramePath {
         Self::along(&mut kernel, &route, (to, bind), given)
     }
 
+    /// The path of a card that its sender takes from the kernel, to the other end of its cable: routes and neighbours do not
+    /// matter. Packets have this host's address towards the target.
+    ///
+    /// # Errors
+    /// [`FramePathError`].
+    fn of_card(
+        target: IpAddr,
+        bind: Option<IpAddr>,
+        interface: &str,
+        given: GivenMacs,
+    ) -> Result<Self, FramePathError> {
+        let mut kernel = RouteSocket::open()?;
+        let link = kernel.link_by_name(interface)?;
+        let not_ethernet = || FramePathError::NotEthernet { target, interface: interface.into() };
+        let own = link.mac.filter(|mac| *mac != [0; 6]).ok_or_else(not_ethernet)?;
+        let no_mac = || FramePathError::NoDestination { interface: interface.into() };
+        let no_source = || FramePathError::NoSource { target, interface: interface.into() };
+        let source = match bind {
+            Some(bind) => Some(bind),
+            None => {
+                let question = RouteQuestion { to: target, from: None, interface: None };
+                kernel.route(&question)?.and_then(|route| route.source)
+            }
+        };
+        Ok(Self {
+            interface: interface.into(),
+            index: link.index,
+            route_interface: interface.into(),
+            src_mac: given.src.unwrap_or(MacAddr(own)),
+            dst_mac: given.dst.ok_or_else(no_mac)?,
+            vlan: Vec::new(),
+            local: source.ok_or_else(no_source)?,
+            next_hop: target,
+            mtu: link.mtu,
+        })
+    }
+
     fn along(
         kernel: &mut RouteSocket,
         route: &Route,
@@ -233,6 +276,22 @@ impl FramePath {
         }
         Ok(())
     }
+}
+
+/// Puts the path of a card that its sender takes from the kernel into the workers' frames.
+///
+/// # Errors
+/// [`FramePathError`].
+pub(crate) fn give_way_of_card(
+    traffic: &mut TxTraffic,
+    interface: &str,
+    given: GivenMacs,
+) -> Result<FramePath, FramePathError> {
+    let worker = &traffic.workers[0];
+    let bound = Some(worker.local.ip()).filter(|address| !address.is_unspecified());
+    let path = FramePath::of_card(worker.target.ip(), bound, interface, given)?;
+    path.apply(traffic)?;
+    Ok(path)
 }
 
 /// Finds the path of frames to the workers' targets, and puts it into their frames.

@@ -19,13 +19,15 @@ use session::{
 };
 use sys::{clock, procfs};
 use thiserror::Error;
-use traffic::{EngineError, Placement, Receiver, RxSnapshot, Sender, SenderPlan, SenderResult, TxSnapshot};
+use traffic::{
+    EngineError, Placement, Receiver, RxSnapshot, Sender, SenderPlan, SenderResult, TxSnapshot, TxTraffic,
+};
 use wire::PROBE_LEN;
 
 use crate::{
     across::{SenderSide, across},
     ends::{Ends, Outcome},
-    frame_path::{FramePathError, GivenMacs, give_way},
+    frame_path::{FramePathError, GivenMacs, give_way, give_way_of_card},
     machine_clock::MachineClock,
     record::{RxOutcome, TrialSettings, TxOutcome},
     run::{TrialRun, run_trial},
@@ -221,15 +223,22 @@ impl<'p> HostEnds<'p> {
     fn prepare(plan: &'p HostPlan, number: u32, clock: &Arc<dyn HostClock>) -> Result<Self, HostTrialError> {
         let mut sender_plan = plan.sender.clone();
         let makes_frames = plan.sender.engine.facts().makes_frames;
+        let takes_card = plan.sender.engine.facts().takes_device;
+        let find_way = |traffic: &mut TxTraffic| match (&plan.sender.traffic.interface, takes_card) {
+            (Some(interface), true) => give_way_of_card(traffic, interface, plan.macs),
+            (interface, _) => give_way(traffic, interface.as_deref(), plan.macs),
+        };
         if makes_frames {
             // Before the handshake: an unreachable receiver need not agree.
-            give_way(&mut sender_plan.traffic.clone(), plan.sender.traffic.interface.as_deref(), plan.macs)?;
+            find_way(&mut sender_plan.traffic.clone())?;
         }
         let guests = if plan.handshake { join(&mut sender_plan, plan, clock)? } else { Vec::new() };
         if makes_frames {
-            give_way(&mut sender_plan.traffic, plan.sender.traffic.interface.as_deref(), plan.macs)?;
+            find_way(&mut sender_plan.traffic)?;
         }
-        let watch = if plan.handshake && plan.witness { watch(&sender_plan) } else { None };
+        // No program sees the frames of a card without its kernel driver.
+        let is_watched = plan.handshake && plan.witness && !takes_card;
+        let watch = if is_watched { watch(&sender_plan) } else { None };
         let placement = Placement { enter: None, cpus: plan.cpus.clone() };
         let mut sender = sender_plan.prepare(&placement)?;
         let returns = sender.take_returns();

@@ -41,6 +41,12 @@ pub(crate) fn packet_senders() -> Vec<&'static str> {
     senders().filter(|name| name.parse().is_ok_and(|engine| sends_packets(&engine))).collect()
 }
 
+/// Engines that take a card from the kernel to send.
+fn card_senders() -> Vec<&'static str> {
+    let takes = |engine: TxSpec| engine.facts().takes_device;
+    senders().filter(|name| name.parse().is_ok_and(takes)).collect()
+}
+
 /// Engines that build whole frames, and leave the interface to the kernel.
 pub(crate) fn frame_senders() -> String {
     let is_one = |engine: TxSpec| engine.facts().makes_frames && !engine.facts().takes_device;
@@ -58,8 +64,10 @@ pub(crate) fn returning_senders() -> String {
 /// Help for `send --engine`.
 pub(crate) fn sender() -> String {
     format!(
-        "Sending engine: {}; those that build whole frames use the kernel's routes and neighbours",
-        packet_senders().join(", ")
+        "Sending engine: {}; those that build whole frames use the kernel's routes and neighbours; {} takes the card from \
+         the kernel (--take-device)",
+        packet_senders().join(", "),
+        listed(&card_senders(), "or")
     )
 }
 
@@ -71,11 +79,13 @@ pub(crate) fn receivers_of_a_ladder() -> String {
 
 /// Help for `recv --engine`.
 pub(crate) fn receiver() -> String {
-    let packets = receivers().filter(|(_, facts)| !matches!(facts.reads, RxLayer::Stream | RxLayer::Card));
+    let packets = receivers().filter(|(_, facts)| facts.reads != RxLayer::Stream);
     let names: Vec<&str> = packets.map(|(name, _)| name).collect();
     format!(
-        "Receiving engine: {}; those below the sockets count probe packets to any port and address, and need --device",
-        names.join(", ")
+        "Receiving engine: {}; those below the sockets count probe packets to any port and address, and need --device; {} \
+         takes the card from the kernel (--take-device)",
+        names.join(", "),
+        listed(&card_senders(), "or")
     )
 }
 

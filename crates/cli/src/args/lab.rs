@@ -68,6 +68,9 @@ pub(crate) struct VmArgs {
     /// A folder that the guest may write to, mounted there as /share
     #[arg(long, value_name = "FOLDER")]
     pub(crate) share: Option<PathBuf>,
+    /// Add an IOMMU that translates the cards' DMA, and the kernel's drivers of VFIO
+    #[arg(long)]
+    pub(crate) iommu: bool,
     /// An option for the kernel's command line; repeatable
     #[arg(long = "kernel-option", value_name = "WORD", allow_hyphen_values = true)]
     pub(crate) kernel_options: Vec<String>,

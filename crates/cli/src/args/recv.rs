@@ -9,7 +9,8 @@ use trial::ClockClaim;
 use wire::{ProbeClock, Rate};
 
 use super::{
-    CpuList, HoldArgs, LevelArg, Listen, OutputArgs, cpus::parse_cpus, engines, interval::parse_period,
+    CardArgs, CpuList, HoldArgs, LevelArg, Listen, OutputArgs, RxRingArgs, cpus::parse_cpus, engines,
+    interval::parse_period,
 };
 
 #[derive(Debug, Args)]
@@ -94,6 +95,14 @@ pub(crate) struct MeasureArgs {
     /// Receive only on this interface
     #[arg(long, value_name = "IF")]
     pub(crate) device: Option<String>,
+    /// With the engine pci: allow detaching the card from its kernel driver; the driver is bound again afterwards, even
+    /// after a kill
+    #[arg(long, hide_short_help = true, requires = "device")]
+    pub(crate) take_device: bool,
+    #[command(flatten)]
+    pub(crate) card: CardArgs,
+    #[command(flatten)]
+    pub(crate) ring: RxRingArgs,
     /// What to measure
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub(crate) stats: Option<LevelArg>,

@@ -6,8 +6,8 @@ use clap::Args;
 use traffic::{RxSpec, TxSpec};
 
 use super::{
-    CpuList, FrameArgs, HoldArgs, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus, engines,
-    interval::parse_period,
+    CardArgs, CpuList, FrameArgs, HoldArgs, LoadArgs, OutputArgs, PacketArgs, Target, cpus::parse_cpus,
+    engines, interval::parse_period,
 };
 
 #[derive(Debug, Args)]
@@ -45,6 +45,12 @@ pub(crate) struct SendArgs {
     /// Interface to send from, regardless of the routes
     #[arg(long, value_name = "IF")]
     pub(crate) interface: Option<String>,
+    /// With the engine pci: allow detaching the card from its kernel driver; the driver is bound again afterwards, even
+    /// after a kill
+    #[arg(long, hide_short_help = true, requires_all = ["interface", "dst_mac"])]
+    pub(crate) take_device: bool,
+    #[command(flatten)]
+    pub(crate) card: CardArgs,
     /// Local address to send from
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) bind: Option<IpAddr>,

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use lab::LabQdisc;
-use traffic::{Buffers, RxSpec, TxSpec};
+use traffic::{Buffers, CardAccess, RingOptions, RxSpec, TxSpec};
 use wire::Rate;
 
 use super::{
@@ -149,12 +149,37 @@ pub(crate) struct RingArgs {
     /// kill
     #[arg(long, hide_short_help = true, requires = CARDS)]
     pub(crate) take_device: bool,
+    #[command(flatten)]
+    pub(crate) card: CardArgs,
+    #[command(flatten)]
+    pub(crate) rx: RxRingArgs,
+    /// Write head, tail and missed frames of the receiving ring to this CSV file, one line per poll that found a change, and
+    /// plot them in the report; each poll then reads two more registers
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "take_device")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+/// A card of the engine pci, at either end.
+#[derive(Debug, Args)]
+pub(crate) struct CardArgs {
+    /// How to reach the card: vfio (through the IOMMU), sysfs (physical addresses), or auto: vfio if the card has an
+    /// IOMMU group [default: auto]
+    #[arg(long, hide_short_help = true, value_name = "HOW", requires = "take_device")]
+    pub(crate) card_access: Option<CardAccess>,
     /// Descriptors per ring: a multiple of 8, 16 to 4096 [default: 256]
     #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(16..=4096))]
     pub(crate) ring_slots: Option<u32>,
     /// Descriptors passed to the card per write of its tail register [default: 16]
     #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(1..=2048))]
     pub(crate) tail_batch: Option<u32>,
+}
+
+/// A receiving card of the engine pci.
+#[derive(Debug, Args)]
+pub(crate) struct RxRingArgs {
+    /// Sleep until the card interrupts instead of polling; needs vfio
+    #[arg(long, hide_short_help = true, requires = "take_device", conflicts_with = "spin")]
+    pub(crate) interrupts: bool,
     /// What happens to a received frame's buffer: freed and allocated anew (realloc), returned to the ring (recycle), or
     /// exchanged with one of a cache (pool) [default: recycle]
     #[arg(long, hide_short_help = true, value_name = "POLICY", requires = "take_device")]
@@ -162,10 +187,22 @@ pub(crate) struct RingArgs {
     /// Prefetch the frames of this many descriptors ahead [default: 0]
     #[arg(long, hide_short_help = true, value_name = "N", requires = "take_device", value_parser = clap::value_parser!(u32).range(0..=2048))]
     pub(crate) prefetch: Option<u32>,
-    /// Write head, tail and missed frames of the receiving ring to this CSV file, one line per poll that found a change, and
-    /// plot them in the report; each poll then reads two more registers
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "take_device")]
-    pub(crate) trace: Option<PathBuf>,
+}
+
+impl CardArgs {
+    /// As options of an engine's ring.
+    pub(crate) fn options(&self, take_device: bool, rx: Option<&RxRingArgs>) -> RingOptions {
+        RingOptions {
+            take_device,
+            access: self.card_access,
+            interrupts: rx.is_some_and(|rx| rx.interrupts),
+            ring_slots: self.ring_slots,
+            tail_batch: self.tail_batch,
+            buffers: rx.and_then(|rx| rx.buffers),
+            prefetch: rx.and_then(|rx| rx.prefetch),
+            trace: false,
+        }
+    }
 }
 
 /// Where packets that cross the lab's veth pair are received.

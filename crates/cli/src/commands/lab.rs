@@ -157,6 +157,7 @@ fn plan(args: &VmArgs) -> VmPlan {
         time_limit: time_limit(args),
         accel: args.accel,
         share: args.share.clone().or_else(|| runs_linerate(args).then(runs_folder)),
+        iommu: args.iommu,
         kernel_options: args.kernel_options.clone(),
         ..VmPlan::default()
     }

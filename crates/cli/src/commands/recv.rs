@@ -415,13 +415,16 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     let measure = &args.measure;
     let mut engine = measure.engine.clone();
     let mut problems = Vec::new();
-    if engine.facts().reads == RxLayer::Card {
-        let said = format!(
-            "the engine {} receives only in the lab: it takes the card from the kernel",
-            engine.name()
-        );
-        return Err(Failure::new(Status::Usage, said)
-            .hint("use linerate bench --rx pci --take-device with --tx-interface and --rx-interface"));
+    let takes_card = engine.facts().reads == RxLayer::Card;
+    if takes_card != measure.take_device {
+        let name = engine.name();
+        problems.push(if takes_card {
+            Failure::new(Status::Usage, format!("the engine {name} takes the card from its kernel driver"))
+                .hint("allow it: --take-device; senders' handshakes need another interface")
+        } else {
+            Failure::new(Status::Usage, format!("the engine {name} takes no card"))
+                .hint("omit --take-device, or use --engine pci")
+        });
     }
     if engine.facts().reads == RxLayer::Stream {
         // Its other problems do not matter then.
@@ -456,6 +459,10 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         problems.extend(for_sockets.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| {
             Failure::new(Status::Usage, format!("{option} works only with the engine udp, not {name}"))
         }));
+        if takes_card {
+            let rings = measure.card.options(measure.take_device, Some(&measure.ring));
+            engine = engine.configured(&RxOptions { rings, ..RxOptions::default() });
+        }
         if args.listen.address.port() == 0 {
             problems.push(
                 Failure::new(Status::Usage, format!("the engine {name} needs a port"))

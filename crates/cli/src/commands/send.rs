@@ -129,7 +129,18 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     }
     let mut engine = args.engine.clone();
     problems.extend(args.frames.not_for(&engine));
-    if !sends_packets(&engine) {
+    if engine.facts().takes_device {
+        problems.extend((!args.take_device).then(|| {
+            let said = format!("the engine {} takes the card from its kernel driver", engine.name());
+            Failure::new(Status::Usage, said)
+                .hint("allow it: --take-device with --interface and --dst-mac; the handshake needs another interface")
+        }));
+    } else if args.take_device {
+        problems.push(
+            Failure::new(Status::Usage, format!("the engine {} takes no card", engine.name()))
+                .hint("omit --take-device, or use --engine pci"),
+        );
+    } else if !sends_packets(&engine) {
         problems.push(
             Failure::new(
                 Status::Usage,
@@ -197,6 +208,7 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     let spec = engine.configured(&TxOptions {
         send_buffer_bytes: args.send_buffer,
         returns: args.reflect,
+        rings: args.card.options(args.take_device, None),
         ..TxOptions::default()
     });
     let cpus = args.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default();

@@ -1,9 +1,16 @@
 //! Functions that the tests' scripts call inside the guest.
 
-use std::{env, fs, os::fd::AsFd};
+use std::{
+    env, fs,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
 
 use ledger::HostCounters;
-use port::{CountOptions, PacketTx, PacketTxOptions, ProbeAction, TxPort, XdpMode, XdpRx};
+use port::{
+    CardAccess, CountOptions, PacketTx, PacketTxOptions, PciOptions, PciRx, PciTx, ProbeAction, RxPort,
+    TxPort, Wait, XdpMode, XdpRx,
+};
 use serde_json::json;
 use sys::{
     bpf_program,
@@ -25,6 +32,7 @@ fn called() {
             frames(from, to, count.parse().unwrap(), bytes.parse().unwrap())
         }
         ["known"] => known(),
+        ["wraps", from, to, access] => wraps(from, to, access.parse().unwrap()),
         other => panic!("no function with this name: {other:?}"),
     }
 }
@@ -71,6 +79,48 @@ fn counters(interface: &str) -> String {
     let read = HostCounters::read(Some(interface)).unwrap();
     json!({ "driver": read.driver, "counters": read.driver_counters, "rx_packets": read.link.rx_packets })
         .to_string()
+}
+
+/// Frames of many sizes from one card's ring to another's, a thousand times around both rings, in order and whole; the sending
+/// card's own count agrees.
+fn wraps(from: &str, to: &str, access: CardAccess) {
+    const SLOTS: u32 = 16;
+    const WRAPS: u32 = 1000;
+    let bytes = |number: u32| 60 + number as usize % 1900;
+    sys::pci::set_guard_program(crate::support::LINERATE);
+    let mac = RouteSocket::open().unwrap().link_by_name(to).unwrap().mac.unwrap();
+    let options = |interface| PciOptions {
+        take_device: true,
+        access,
+        interrupts: access == CardAccess::Vfio,
+        ring_slots: SLOTS,
+        tail_batch: 1,
+        ..PciOptions::on(interface)
+    };
+    let mut rx = PciRx::open(&options(to)).unwrap();
+    let mut tx = PciTx::open(&options(from), 2000).unwrap();
+    tx.prime(|slot| slot[..6].copy_from_slice(&mac));
+    let (mut sent, mut next, began) = (0u32, 0u32, Instant::now());
+    while next < SLOTS * WRAPS {
+        // Fewer than the receiver always has descriptors for.
+        let fill = |slot: &mut [u8]| {
+            slot[14..18].copy_from_slice(&sent.to_be_bytes());
+            sent += 1;
+            bytes(sent - 1)
+        };
+        tx.send(1 + next as usize % 7, fill).unwrap();
+        while next < sent {
+            rx.recv(Wait::Block, |received| {
+                let number = u32::from_be_bytes(received.bytes[14..18].try_into().unwrap());
+                assert_eq!((number, received.bytes.len()), (next, bytes(next)));
+                next += 1;
+            })
+            .unwrap();
+            assert!(began.elapsed() < Duration::from_secs(60), "frame {next} of {sent} did not arrive");
+        }
+    }
+    assert_eq!(tx.finish().unwrap(), u64::from(sent), "the card's count of frames sent");
+    assert_eq!(rx.lost().unwrap(), 0);
 }
 
 /// Work with known instruction counts, each a call of its own: see `exact.rs`.

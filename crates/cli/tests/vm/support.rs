@@ -24,6 +24,15 @@ pub(crate) struct Done {
 impl Guest {
     /// A machine with four CPUs and these cards, or `None` with a loud skip if its packages are missing.
     pub(crate) fn prepare(kernel: Kernel, cards: &[NicModel]) -> Option<Self> {
+        Self::with(kernel, cards, VmPlan::default())
+    }
+
+    /// The same with an IOMMU and VFIO.
+    pub(crate) fn behind_iommu(kernel: Kernel, cards: &[NicModel]) -> Option<Self> {
+        Self::with(kernel, cards, VmPlan { iommu: true, ..VmPlan::default() })
+    }
+
+    fn with(kernel: Kernel, cards: &[NicModel], plan: VmPlan) -> Option<Self> {
         let share = tempfile::tempdir().unwrap();
         let plan = VmPlan {
             kernel,
@@ -32,7 +41,7 @@ impl Guest {
             memory_mib: 1536,
             time_limit: Duration::from_secs(240),
             share: Some(share.path().into()),
-            ..VmPlan::default()
+            ..plan
         };
         testing::machine(&plan).map(|vm| Self { vm, share })
     }

@@ -42,6 +42,9 @@ pub(crate) fn initramfs(parts: &Parts, plan: &VmPlan, first: &First<'_>) -> Resu
         archive.file("sbin/cable", include_bytes!("guest/cable.sh"));
         drivers.extend(seat.models().map(NicModel::driver));
     }
+    if plan.iommu {
+        drivers.extend(["vfio_pci", "vfio_iommu_type1"]);
+    }
     archive.file("modules/at-start", parts.modules.at_start(&drivers).join("\n").as_bytes());
     let by_name = parts.modules.by_any_name();
     let by_name: String = by_name.map(|(name, order)| format!("{name} {}\n", order.join(" "))).collect();

@@ -25,6 +25,8 @@ pub struct VmPlan {
     /// A folder of the host that the guest may write to, as `/share`. For a [counting](Accel::Counting) machine it holds the
     /// counter's files: `counts`, and `symbols`, which the guest writes before its first mark.
     pub share: Option<PathBuf>,
+    /// An IOMMU that translates the cards' DMA, and the kernel's drivers of VFIO, by which programs use cards.
+    pub iommu: bool,
     /// Additions to the kernel's command line.
     pub kernel_options: Vec<String>,
     /// Debian packages that the guest has in addition to this machine's; see [`VmStore::get_packages`](crate::VmStore::get_packages).
@@ -43,6 +45,7 @@ impl Default for VmPlan {
             time_limit: Duration::from_secs(120),
             accel: Accel::Tcg,
             share: None,
+            iommu: false,
             kernel_options: Vec::new(),
             packages: Vec::new(),
         }

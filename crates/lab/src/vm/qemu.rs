@@ -45,7 +45,13 @@ pub(crate) fn arguments(plan: &VmPlan, parts: &Parts, at: &Descriptors) -> Vec<O
         words.extend(["-L".into(), folder.into()]);
     }
     let mut add = |option: &str, value: String| words.extend([option.into(), value.into()]);
-    add("-M", "q35".into());
+    // KVM's own interrupt controller cannot remap interrupts.
+    let chip = if plan.iommu && plan.accel == Accel::Kvm { ",kernel-irqchip=split" } else { "" };
+    add("-M", format!("q35{chip}"));
+    if plan.iommu {
+        // Before the devices that are behind it.
+        add("-device", "intel-iommu,intremap=on".into());
+    }
     match plan.accel {
         Accel::Tcg => {
             add("-accel", "tcg,thread=multi".into());
@@ -195,5 +201,11 @@ fn plug_in(model: NicModel, slot: Slot<'_>, add: &mut impl FnMut(&str, String)) 
 fn kernel_command_line(plan: &VmPlan) -> String {
     // The first four reduce the console's output and end the emulator on a panic, the others save time.
     let words = "console=ttyS0 quiet loglevel=3 panic=-1 nokaslr mitigations=off tsc=reliable no_timer_check";
-    [words].into_iter().chain(plan.kernel_options.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
+    let iommu = plan.iommu.then_some("intel_iommu=on iommu=nopt");
+    [words]
+        .into_iter()
+        .chain(iommu)
+        .chain(plan.kernel_options.iter().map(String::as_str))
+        .collect::<Vec<_>>()
+        .join(" ")
 }

@@ -76,6 +76,7 @@ const CTRL: Register<Control> = Register::at(0x0000);
 const STATUS: Register<Status> = Register::at(0x0008);
 const MDIC: Register<Phy> = Register::at(0x0020);
 const ICR: Register = Register::at(0x00c0);
+const IMS: Register = Register::at(0x00d0);
 const IMC: Register = Register::at(0x00d8);
 const RCTL: Register<Receive> = Register::at(0x0100);
 const TCTL: Register<Transmit> = Register::at(0x0400);
@@ -103,6 +104,8 @@ const MTA: u32 = 0x5200;
 const RAL: Register = Register::at(0x5400);
 const RAH: Register = Register::at(0x5404);
 
+/// Interrupt causes of a receiver: a frame, few free descriptors, a frame without one.
+const RX_CAUSES: u32 = 1 << 7 | 1 << 6 | 1 << 4;
 /// The valid bit of an address register.
 const ADDRESS_VALID: u32 = 1 << 31;
 /// The manual's recommended gaps between frames on copper: 8, 8 and 6.
@@ -284,6 +287,51 @@ impl IntelCard {
         registers.write(RCTL, Receive::OFF);
         registers.write(TCTL, Transmit::OFF);
         registers.read(ICR);
+    }
+
+    /// Turns the card's interrupts into events, all masked.
+    pub(super) fn use_interrupts(&mut self) -> Result<(), PortError> {
+        match &mut self.owned {
+            Owned::Real(taken) => Ok(taken.use_interrupts()?),
+            Owned::Pretended(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn unmask_interrupts(&self) {
+        self.registers().write(IMS, RX_CAUSES);
+    }
+
+    /// Masks interrupts and clears their causes.
+    pub(super) fn mask_interrupts(&self) -> Result<(), PortError> {
+        let registers = self.registers();
+        registers.write(IMC, u32::MAX);
+        registers.read(ICR);
+        match &self.owned {
+            Owned::Real(taken) => taken.allow_interrupt().map_err(|source| self.interrupt_failed(source)),
+            Owned::Pretended(_) => Ok(()),
+        }
+    }
+
+    /// Waits for an interrupt; returns whether one came.
+    pub(super) fn wait_for_interrupt(&self, at_most: Duration) -> Result<bool, PortError> {
+        match &self.owned {
+            Owned::Real(taken) => {
+                taken.wait_for_interrupt(at_most).map_err(|source| self.interrupt_failed(source))
+            }
+            Owned::Pretended(_) => Ok(false),
+        }
+    }
+
+    fn interrupt_failed(&self, source: std::io::Error) -> PortError {
+        PciError::Step { tried: "wait for interrupts of", object: self.address(), source }.into()
+    }
+
+    /// How the card is reached.
+    pub(super) fn access(&self) -> &'static str {
+        match &self.owned {
+            Owned::Real(taken) => taken.way().name(),
+            Owned::Pretended(_) => "pretended",
+        }
     }
 
     /// The kernel's driver powers the PHY down with the interface.

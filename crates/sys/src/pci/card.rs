@@ -1,11 +1,14 @@
-//! The PCI card behind an interface by sysfs, and whether it may be taken from the kernel.
+//! The PCI card behind an interface as sysfs describes it, and whether it may be taken from the kernel.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use super::error::PciError;
+use super::{
+    error::PciError,
+    group::{self, Group},
+};
 
 /// Vendor and device of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +17,25 @@ pub struct CardId {
     pub vendor: u16,
     /// The vendor's number of the device.
     pub device: u16,
+}
+
+/// How a card is reached without its kernel driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By sysfs: DMA to physical addresses, no interrupts.
+    Sysfs,
+    /// By VFIO: DMA through the IOMMU, interrupts as events.
+    Vfio,
+}
+
+impl Way {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sysfs => "sysfs",
+            Self::Vfio => "vfio",
+        }
+    }
 }
 
 /// The card behind an interface while the kernel's driver owns it.
@@ -37,8 +59,8 @@ pub struct Card {
     is_up: bool,
     /// The bond, bridge or team that it is a port of.
     owner: Option<String>,
-    /// The type of its IOMMU group's domain, where it has one.
-    iommu: Option<String>,
+    /// Its IOMMU group, where it has one.
+    iommu: Option<Group>,
 }
 
 /// `IFF_UP` of `linux/if.h`.
@@ -64,8 +86,7 @@ impl Card {
         let address = name_of(&device).ok_or_else(|| not_pci(io::ErrorKind::InvalidData.into()))?;
         let driver = device.join("driver").canonicalize().map_err(not_pci)?;
         let mac = text(&net.join("address"))?;
-        let iommu = device.join("iommu_group").canonicalize().ok();
-        let iommu = iommu.map(|group| text(&group.join("type")).unwrap_or_else(|_| "of unknown type".into()));
+        let iommu = device.join("iommu_group").canonicalize().ok().and_then(Group::of);
         Ok(Self {
             interface: interface.into(),
             id: CardId {
@@ -83,11 +104,16 @@ impl Card {
         })
     }
 
-    /// Checks whether the card can be taken from the kernel. `addresses` are the interface's.
+    /// VFIO where the card has an IOMMU group, otherwise sysfs.
+    pub fn best_way(&self) -> Way {
+        if self.iommu.is_some() { Way::Vfio } else { Way::Sysfs }
+    }
+
+    /// Checks whether the card can be taken from the kernel in this way. `addresses` are the interface's.
     ///
     /// # Errors
     /// The reason.
-    pub fn check_free(&self, addresses: &[std::net::IpAddr]) -> Result<(), PciError> {
+    pub fn check_free(&self, addresses: &[std::net::IpAddr], way: Way) -> Result<(), PciError> {
         let interface = self.interface.clone();
         if self.is_up {
             return Err(PciError::Up { interface });
@@ -99,11 +125,42 @@ impl Card {
         if let Some(owner) = self.owner.clone() {
             return Err(PciError::Enslaved { interface, owner });
         }
-        // In an identity domain the IOMMU passes physical addresses through.
-        match self.iommu.clone() {
-            Some(kind) if kind != "identity" => Err(PciError::Iommu { interface, kind }),
-            _ => Ok(()),
+        match (way, &self.iommu) {
+            (Way::Sysfs, Some(group)) if group.translates() => {
+                Err(PciError::Iommu { interface, kind: group.kind.clone() })
+            }
+            (Way::Sysfs, _) => Ok(()),
+            (Way::Vfio, None) => Err(PciError::NoIommu { interface }),
+            (Way::Vfio, Some(group)) => {
+                let others = group::others_in_use(&group.folder, &self.address);
+                if others.is_empty() {
+                    return Ok(());
+                }
+                Err(PciError::SharedGroup { interface, group: group.number, others: others.join(", ") })
+            }
         }
+    }
+
+    /// The number of its IOMMU group.
+    ///
+    /// # Errors
+    /// [`PciError::NoIommu`].
+    pub(super) fn group(&self) -> Result<u32, PciError> {
+        let number = self.iommu.as_ref().map(|group| group.number);
+        number.ok_or_else(|| PciError::NoIommu { interface: self.interface.clone() })
+    }
+
+    /// The address of the first of these huge pages behind the IOMMU.
+    ///
+    /// # Errors
+    /// [`PciError::NoIommu`], [`PciError::Step`].
+    pub(super) fn address_behind_iommu(&self, pages: usize) -> Result<u64, PciError> {
+        let group =
+            self.iommu.as_ref().ok_or_else(|| PciError::NoIommu { interface: self.interface.clone() })?;
+        let list = group.folder.join("reserved_regions");
+        let reserved = text(&list)?;
+        let none = PciError::step("find free addresses in", list.display().to_string());
+        group::free_addresses(&reserved, pages).ok_or_else(|| none(io::ErrorKind::AddrNotAvailable.into()))
     }
 
     /// The card's folder.
@@ -181,7 +238,7 @@ mod tests {
         assert_eq!((card.address.as_str(), card.driver.as_str()), ("0000:00:03.0", "e1000"));
         assert_eq!(card.id, CardId { vendor: 0x8086, device: 0x100e });
         assert_eq!((card.mac, card.mtu), ([0x52, 0x54, 0, 0, 1, 0x0b], 1500));
-        assert!(card.check_free(&[]).is_ok());
+        assert!(card.check_free(&[], Way::Sysfs).is_ok());
         let error = Card::in_sysfs(root.path(), "eth8").unwrap_err().to_string();
         assert_eq!(error, "cannot take eth8: it is not a PCI card in this network namespace");
     }
@@ -190,17 +247,17 @@ mod tests {
     fn an_interface_in_use_is_refused() {
         let root = sysfs("0x1003\n");
         let card = Card::in_sysfs(root.path(), "eth7").unwrap();
-        let error = card.check_free(&[]).unwrap_err().to_string();
+        let error = card.check_free(&[], Way::Sysfs).unwrap_err().to_string();
         assert_eq!(error, "cannot take eth7 from the kernel: it is up (ip link set dev eth7 down)");
         let root = sysfs("0x1002\n");
         let card = Card::in_sysfs(root.path(), "eth7").unwrap();
-        let error = card.check_free(&["192.0.2.1".parse().unwrap()]).unwrap_err().to_string();
+        let error = card.check_free(&["192.0.2.1".parse().unwrap()], Way::Sysfs).unwrap_err().to_string();
         assert_eq!(error, "cannot take eth7 from the kernel: it has addresses (192.0.2.1)");
         let bond = root.path().join("devices/virtual/net/bond0");
         fs::create_dir_all(&bond).unwrap();
         symlink(&bond, root.path().join("class/net/eth7/master")).unwrap();
         let card = Card::in_sysfs(root.path(), "eth7").unwrap();
-        let error = card.check_free(&[]).unwrap_err().to_string();
+        let error = card.check_free(&[], Way::Sysfs).unwrap_err().to_string();
         assert_eq!(error, "cannot take eth7 from the kernel: it belongs to bond0");
     }
 
@@ -210,7 +267,7 @@ mod tests {
             let root = sysfs("0x1002\n");
             group(root.path(), kind);
             let card = Card::in_sysfs(root.path(), "eth7").unwrap();
-            let error = card.check_free(&[]).err().map(|error| error.to_string());
+            let error = card.check_free(&[], Way::Sysfs).err().map(|error| error.to_string());
             assert_eq!(error.is_none(), is_free, "{error:?}");
             if let Some(error) = error {
                 let begin = format!(
@@ -218,7 +275,37 @@ mod tests {
                     kind.trim()
                 );
                 assert!(error.starts_with(&begin), "{error}");
+                assert!(error.contains("--card-access vfio"), "{error}");
             }
+            assert_eq!(card.best_way(), Way::Vfio);
+            assert!(card.check_free(&[], Way::Vfio).is_ok());
         }
+    }
+
+    #[test]
+    fn vfio_needs_an_iommu_group_without_other_users() {
+        let root = sysfs("0x1002\n");
+        let card = Card::in_sysfs(root.path(), "eth7").unwrap();
+        assert_eq!(card.best_way(), Way::Sysfs);
+        let error = card.check_free(&[], Way::Vfio).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "cannot take eth7 by VFIO: it has no IOMMU group (boot with intel_iommu=on or amd_iommu=on)"
+        );
+        group(root.path(), "DMA\n");
+        let device = root.path().join("devices/pci0000:00/0000:00:03.1");
+        let driver = root.path().join("bus/pci/drivers/igb");
+        let members = root.path().join("kernel/iommu_groups/4/devices");
+        for folder in [&device, &driver, &members] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        symlink(&driver, device.join("driver")).unwrap();
+        symlink(&device, members.join("0000:00:03.1")).unwrap();
+        let card = Card::in_sysfs(root.path(), "eth7").unwrap();
+        let error = card.check_free(&[], Way::Vfio).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "cannot take eth7 by VFIO: kernel drivers use other cards of its IOMMU group 4: 0000:00:03.1 (igb)"
+        );
     }
 }

@@ -40,13 +40,58 @@ pub enum PciError {
     /// Physical addresses mean nothing to a card behind an IOMMU.
     #[error(
         "cannot take {interface} by sysfs: the IOMMU translates the card's DMA ({kind}), and blocks physical addresses; \
-         boot with iommu=pt or intel_iommu=off"
+         use --card-access vfio, or boot with iommu=pt"
     )]
     Iommu {
         /// The interface.
         interface: String,
         /// The type of its IOMMU group's domain.
         kind: String,
+    },
+    /// VFIO needs an IOMMU.
+    #[error(
+        "cannot take {interface} by VFIO: it has no IOMMU group (boot with intel_iommu=on or amd_iommu=on)"
+    )]
+    NoIommu {
+        /// The interface.
+        interface: String,
+    },
+    /// VFIO lends IOMMU groups only as a whole.
+    #[error(
+        "cannot take {interface} by VFIO: kernel drivers use other cards of its IOMMU group {group}: {others}"
+    )]
+    SharedGroup {
+        /// The interface.
+        interface: String,
+        /// The group's number.
+        group: u32,
+        /// Cards and their drivers.
+        others: String,
+    },
+    /// The kernel's driver for cards of user space is missing.
+    #[error("cannot take {interface} by VFIO: the kernel has no driver vfio-pci (modprobe vfio-pci)")]
+    NoVfio {
+        /// The interface.
+        interface: String,
+    },
+    /// The kernel's part of VFIO that maps memory is missing.
+    #[error(
+        "cannot take {interface} by VFIO: needs the kernel module vfio_iommu_type1 (modprobe vfio_iommu_type1)"
+    )]
+    NoVfioIommu {
+        /// The interface.
+        interface: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Only VFIO turns interrupts into events.
+    #[error(
+        "cannot use interrupts of {interface}: sysfs gives user space none; use --card-access vfio, which needs an IOMMU, \
+         or poll"
+    )]
+    NoInterrupts {
+        /// The interface.
+        interface: String,
     },
     /// No guard would bind the driver again.
     #[error(
@@ -91,9 +136,10 @@ impl PciError {
     /// The kernel's reason, where it gave one.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
-            Self::NotPci { source, .. } | Self::Step { source, .. } | Self::NoHugePages { source, .. } => {
-                Some(source)
-            }
+            Self::NotPci { source, .. }
+            | Self::Step { source, .. }
+            | Self::NoHugePages { source, .. }
+            | Self::NoVfioIommu { source, .. } => Some(source),
             _ => None,
         }
     }

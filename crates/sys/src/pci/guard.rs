@@ -7,7 +7,7 @@
 use std::{
     fs::{self, File},
     io::{self, BufRead, BufReader, Read, Write},
-    os::unix::{fs::FileExt, process::CommandExt},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::OnceLock,
@@ -15,7 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{card::Card, error::PciError};
+use super::{
+    card::{Card, Way},
+    command::stop_dma,
+    error::PciError,
+    group::DRIVER,
+};
 use crate::{netns::NetNs, rtnetlink::RouteSocket};
 
 /// The argument by which a program is started as a guard.
@@ -79,13 +84,14 @@ impl Guard {
     }
 
     /// From now on the guard binds the card's driver again when this process ends.
-    pub(super) fn watch(&mut self, card: &Card, memory: Option<i32>) -> Result<(), PciError> {
+    pub(super) fn watch(&mut self, card: &Card, memory: Option<i32>, way: Way) -> Result<(), PciError> {
         if let Some(fd) = memory {
             self.order(&format!("memory {fd}"))?;
         }
         self.order(&format!("interface {}", card.interface))?;
         self.order(&format!("mtu {}", card.mtu))?;
         self.order(&format!("driver {}", card.driver))?;
+        self.order(&format!("way {}", way.name()))?;
         self.order(&format!("card {}", card.address))?;
         let mut answer = String::new();
         self.answers.read_line(&mut answer).map_err(PciError::step("read from", "the guard of a card"))?;
@@ -142,6 +148,8 @@ struct Orders {
     interface: String,
     mtu: u32,
     driver: String,
+    /// Whether VFIO's driver has the card.
+    is_vfio: bool,
     /// Open until the card is stopped.
     memory: Option<File>,
     /// The interface's namespace.
@@ -172,6 +180,7 @@ impl Orders {
             "interface" => self.interface = value.into(),
             "mtu" => self.mtu = value.parse().unwrap_or(0),
             "driver" => self.driver = value.into(),
+            "way" => self.is_vfio = value == Way::Vfio.name(),
             "memory" => {
                 let path = format!("/proc/{}/fd/{value}", self.parent);
                 self.memory = Some(File::open(&path).map_err(PciError::step("open", path))?);
@@ -199,11 +208,15 @@ impl Orders {
     }
 
     fn bind(&self, card: &Path) -> Result<(), PciError> {
-        stop_dma(card)?;
+        if self.is_vfio {
+            // The kernel waits until the owner's descriptors are closed, which stops the card.
+            leave(card)?;
+        } else {
+            stop_dma(card)?;
+        }
         if !card.join("driver").exists() {
             let bind = format!("/sys/bus/pci/drivers/{}/bind", self.driver);
-            let address = card.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            fs::write(&bind, address).map_err(PciError::step("write", bind))?;
+            fs::write(&bind, address_of(card)).map_err(PciError::step("write", bind))?;
         }
         if let Some(namespace) = &self.namespace {
             namespace.enter().map_err(PciError::step("enter", "the interface's network namespace"))?;
@@ -243,27 +256,31 @@ fn interface_of(card: &Path) -> Result<String, PciError> {
     }
 }
 
-/// The command register of a function's configuration space, and its bits.
-const COMMAND: u64 = 4;
-const MEMORY_SPACE: u16 = 2;
-const BUS_MASTER: u16 = 4;
-
-fn change_command(card: &Path, change: impl FnOnce(u16) -> u16) -> Result<(), PciError> {
-    let path = card.join("config");
-    let changed = File::options().read(true).write(true).open(&path).and_then(|config| {
-        let mut bytes = [0; 2];
-        config.read_exact_at(&mut bytes, COMMAND)?;
-        config.write_all_at(&change(u16::from_le_bytes(bytes)).to_le_bytes(), COMMAND)
-    });
-    changed.map_err(PciError::step("write", path.display().to_string()))
+/// Brings a card without a driver under VFIO's.
+pub(super) fn enter_vfio(card: &Path) -> Result<(), PciError> {
+    set_driver_override(card, DRIVER)?;
+    let probe = "/sys/bus/pci/drivers_probe";
+    fs::write(probe, address_of(card)).map_err(PciError::step("write", probe))
 }
 
-/// Lets the card read and write memory.
-pub(super) fn start_dma(card: &Path) -> Result<(), PciError> {
-    change_command(card, |command| command | MEMORY_SPACE | BUS_MASTER)
+/// Takes a card from VFIO's driver, if that has it.
+fn leave(card: &Path) -> Result<(), PciError> {
+    set_driver_override(card, "")?;
+    let driver = card.join("driver").canonicalize().ok();
+    if driver.is_some_and(|driver| driver.ends_with(DRIVER)) {
+        let unbind = card.join("driver/unbind");
+        fs::write(&unbind, address_of(card))
+            .map_err(PciError::step("write", unbind.display().to_string()))?;
+    }
+    Ok(())
 }
 
-/// Keeps the card from reading and writing memory.
-pub(super) fn stop_dma(card: &Path) -> Result<(), PciError> {
-    change_command(card, |command| command & !BUS_MASTER)
+fn set_driver_override(card: &Path, driver: &str) -> Result<(), PciError> {
+    let path = card.join("driver_override");
+    // An empty line: any driver.
+    fs::write(&path, format!("{driver}\n")).map_err(PciError::step("write", path.display().to_string()))
+}
+
+fn address_of(card: &Path) -> &str {
+    card.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }

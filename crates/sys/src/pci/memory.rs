@@ -1,5 +1,5 @@
-//! Memory for a card's DMA: huge pages whose physical addresses are known, divided into descriptor tables
-//! and packet buffers.
+//! Memory for a card's DMA: huge pages whose addresses for the card are known, divided into descriptor tables and packet
+//! buffers.
 //!
 //! A [`Buffer`] has one owner at a time: while a ring owns it, the card may write there and this process does not read it.
 
@@ -22,6 +22,15 @@ pub const BUFFER_BYTES: usize = 2048;
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Bytes of a descriptor.
 pub(super) const DESCRIPTOR_BYTES: usize = 16;
+
+/// The addresses by which a card reaches memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DmaAddresses {
+    /// Those of the memory controller.
+    Physical,
+    /// From this one on, which an IOMMU translates.
+    From(u64),
+}
 
 /// Memory for a card's DMA.
 pub struct DmaMemory {
@@ -59,7 +68,7 @@ impl DmaMemory {
     ///
     /// # Errors
     /// [`PciError::NoHugePages`]; [`PciError::NoPhysicalAddresses`] without CAP_SYS_ADMIN.
-    pub fn huge(descriptors: usize, buffers: usize) -> Result<Self, PciError> {
+    pub fn huge((descriptors, buffers): (usize, usize), addresses: DmaAddresses) -> Result<Self, PciError> {
         let pages = Self::pages_for(descriptors, buffers);
         let no_pages = |source| PciError::NoHugePages { pages, source };
         // SAFETY: the name ends with a zero byte.
@@ -82,8 +91,11 @@ impl DmaMemory {
             return Err(no_pages(io::Error::last_os_error()));
         }
         let first = mapping.start().as_ptr() as usize;
-        let physical = (0..pages).map(|page| physical_address(first + page * HUGE_PAGE_BYTES));
-        let pages = physical.collect::<Result<_, _>>()?;
+        let address = |page: usize| match addresses {
+            DmaAddresses::Physical => physical_address(first + page * HUGE_PAGE_BYTES),
+            DmaAddresses::From(address) => Ok(address + (page * HUGE_PAGE_BYTES) as u64),
+        };
+        let pages = (0..pages).map(address).collect::<Result<_, _>>()?;
         Ok(Self { mapping, pages, file: Some(file.into()) })
     }
 
@@ -107,6 +119,16 @@ impl DmaMemory {
     /// The file behind the pages.
     pub(super) fn file(&self) -> Option<i32> {
         self.file.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// The card's address of the first page.
+    pub(super) fn first_page(&self) -> u64 {
+        self.pages[0]
+    }
+
+    /// This process's address, and the size.
+    pub(super) fn place(&self) -> (u64, u64) {
+        (self.mapping.start().as_ptr() as u64, self.mapping.len() as u64)
     }
 
     /// The card's address of a byte.

@@ -39,9 +39,9 @@ impl Registers {
     /// Bytes of the registers of these cards.
     pub const BYTES: usize = 128 << 10;
 
-    /// The registers behind a file: `resource0` of the card.
-    pub(super) fn of(file: impl AsFd) -> io::Result<Self> {
-        Ok(Self { mapping: Mapping::of_descriptor(file.as_fd(), Self::BYTES, 0)? })
+    /// The registers at an offset of a file: `resource0` of the card, or VFIO's.
+    pub(super) fn of(file: impl AsFd, offset: u64) -> io::Result<Self> {
+        Ok(Self { mapping: Mapping::of_descriptor(file.as_fd(), Self::BYTES, offset)? })
     }
 
     /// Registers of a fake card: they hold what was written.

@@ -1,7 +1,7 @@
 //! A card's own descriptor rings, without its kernel driver: for the RDR paper's experiment.
 
 use measure::Place;
-use port::{Buffers, PciOptions, PciRx, PciTx, PortError};
+use port::{Buffers, CardAccess, PciOptions, PciRx, PciTx, PortError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -50,6 +50,10 @@ pub(super) const ENGINE: Engine = Engine {
 struct CardRings {
     /// Consent to take the card from the kernel.
     take_device: bool,
+    /// How the card is reached.
+    access: CardAccess,
+    /// Sleep until the card interrupts instead of polling.
+    interrupts: bool,
     /// Descriptors of the ring.
     ring_slots: u32,
     /// Descriptors that one write of the tail register hands over.
@@ -64,21 +68,33 @@ struct CardRings {
 
 impl Default for CardRings {
     fn default() -> Self {
-        let PciOptions { take_device, ring_slots, tail_batch, buffers, prefetch, trace, .. } =
-            PciOptions::on("");
-        Self { take_device, ring_slots, tail_batch, buffers, prefetch, trace }
+        let PciOptions {
+            take_device,
+            access,
+            interrupts,
+            ring_slots,
+            tail_batch,
+            buffers,
+            prefetch,
+            trace,
+            ..
+        } = PciOptions::on("");
+        Self { take_device, access, interrupts, ring_slots, tail_batch, buffers, prefetch, trace }
     }
 }
 
 /// Options of both sides.
-const OPTIONS: &[&str] = &["take-device", "ring-slots", "tail-batch"];
+const OPTIONS: &[&str] = &["take-device", "card-access", "ring-slots", "tail-batch"];
 /// Options of the receiving side.
-const RX_OPTIONS: &[&str] = &["take-device", "ring-slots", "tail-batch", "buffers", "prefetch", "trace"];
+const RX_OPTIONS: &[&str] =
+    &["take-device", "card-access", "interrupts", "ring-slots", "tail-batch", "buffers", "prefetch", "trace"];
 
 impl CardRings {
     fn options(&self, interface: Option<&str>, batch_size: usize) -> PciOptions {
         PciOptions {
             take_device: self.take_device,
+            access: self.access,
+            interrupts: self.interrupts,
             ring_slots: self.ring_slots,
             tail_batch: self.tail_batch,
             batch_size,
@@ -92,6 +108,8 @@ impl CardRings {
     fn with(&self, given: crate::engine::RingOptions) -> Self {
         Self {
             take_device: given.take_device || self.take_device,
+            access: given.access.unwrap_or(self.access),
+            interrupts: given.interrupts || self.interrupts,
             ring_slots: given.ring_slots.unwrap_or(self.ring_slots),
             tail_batch: given.tail_batch.unwrap_or(self.tail_batch),
             buffers: given.buffers.unwrap_or(self.buffers),
@@ -140,6 +158,7 @@ impl TxEngine for CardRings {
                 return Err(PortError::OneRing.into());
             };
             let options = CardRings::options(self, plan.interface.as_deref(), plan.batch_size);
+            let options = PciOptions { interrupts: false, ..options };
             let port = PciTx::open(&options, template.max_frame_len())?;
             Ok::<_, EngineError>(vec![Stamped::new(port, template)])
         })?;

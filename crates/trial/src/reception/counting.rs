@@ -257,7 +257,9 @@ impl Counting {
             .values()
             .filter(|begun| begun.watch.is_some())
             .count();
-        if !joining.witness || watching >= MOST_WATCHES {
+        // No program sees the frames of a card without its kernel driver.
+        let takes_card = plan.engine.facts().reads == RxLayer::Card;
+        if !joining.witness || takes_card || watching >= MOST_WATCHES {
             return None;
         }
         let interface = plan.traffic.interface.clone().or_else(|| interface_towards(joining.peer))?;

@@ -253,14 +253,7 @@ fn may_use_bpf(access: Access) -> bool {
 
 impl RingArgs {
     fn options(&self) -> RingOptions {
-        RingOptions {
-            take_device: self.take_device,
-            ring_slots: self.ring_slots,
-            tail_batch: self.tail_batch,
-            buffers: self.buffers,
-            prefetch: self.prefetch,
-            trace: self.trace.is_some(),
-        }
+        RingOptions { trace: self.trace.is_some(), ..self.card.options(self.take_device, Some(&self.rx)) }
     }
 }
 

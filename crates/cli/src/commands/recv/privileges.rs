@@ -17,12 +17,17 @@ pub(super) struct Privileges {
     capabilities: Vec<&'static str>,
     /// System calls that are refused from then on.
     refused_calls: Vec<&'static str>,
+    /// `None`: it keeps everything.
     #[serde(skip)]
-    kept: Vec<Capability>,
+    kept: Option<Vec<Capability>>,
 }
 
 impl Privileges {
     pub(super) fn of(args: &RecvArgs) -> Self {
+        // Taking and returning a card needs root's rights on files of the kernel, and starts a guard.
+        if args.measure.take_device {
+            return Self { capabilities: vec!["all"], refused_calls: Vec::new(), kept: None };
+        }
         // Engines are opened and programs attached while senders come and go; the kernel's drops are named by its functions.
         let mut kept = vec![NetBindService, NetAdmin, NetRaw, IpcLock, SysNice, Syslog, Perfmon, Bpf];
         // Root saves in folders of others.
@@ -30,13 +35,15 @@ impl Privileges {
         Self {
             capabilities: kept.iter().map(|capability| capability.name()).collect(),
             refused_calls: refused_calls(),
-            kept,
+            kept: Some(kept),
         }
     }
 
     /// Gives the rest up. A kernel without seccomp serves all the same.
     pub(super) fn reduce(&self) {
-        if let Err(error) = confine(&self.kept) {
+        if let Some(kept) = &self.kept
+            && let Err(error) = confine(kept)
+        {
             eprintln!("keeps more privileges than it needs: {}", in_words(&error));
         }
     }
