@@ -42,11 +42,11 @@ pub use scenario::{
     Program, ProgramOption, Published, Scenario, ScenarioError, Shipped, Step, nearest, scenario_schema,
     shipped,
 };
-pub use search::{Goal, GoalError};
+pub use search::{Goal, GoalError, LimitedBy};
 pub use single_rx_queue::{
-    DivertedQueues, FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, SingleRxQueueError,
-    SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, run_single_rx_queue,
-    single_rx_queue_figures,
+    DivertedQueues, FLOOD_FACTOR, FloodFilter, FloodLoad, FloodWithoutLoss, OtherFlows, SINGLE_RX_QUEUE,
+    SingleRxQueueError, SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE,
+    run_single_rx_queue, single_rx_queue_figures,
 };
 pub use steps::{ExperimentPlan, StepPlan, StepsPlan, run_steps};
 pub use sweep::{SweepPlan, Turn};

@@ -9,13 +9,16 @@
 //! ```
 //!
 //! In the lab the queues are chosen: frames that XDP sends arrive on the queue of the sending CPU, and the sockets'
-//! transmit queue is set to another. On real interfaces the card chooses. As in the document, the code that drops the flood
+//! transmit queue is set to another. On real interfaces the card chooses. With a queue of choice its rules or its
+//! table lead the flood and the valid packets there, and the transfer and one more UDP flow have addresses and ports whose hash
+//! leads to other queues, where each of their packets is counted. As in the document, the code that drops the flood
 //! has a CPU to itself, with the flooded queue's packet processing; everything else runs elsewhere, and outranks
 //! the sender of the flood if they share a CPU.
 //!
 //! A veth's ring of 256 packets lies between the sender and every filter. A sender that is too fast also loses its valid
 //! packets there, whatever drains the ring: therefore rows show how many valid packets reached the filter.
 
+mod beside;
 mod diverted;
 mod ends;
 mod error;
@@ -23,8 +26,10 @@ mod filters;
 mod load;
 mod plan;
 mod service;
+mod spread;
+mod without_loss;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use lab::Lab;
 use measure::{CpuShare, Figure, Point, PublishedFigure, Trial};
@@ -32,12 +37,15 @@ use serde::Serialize;
 use serde_json::json;
 use trial::{TrialRun, WatchPlan, run_trial};
 
+pub use beside::OtherFlows;
 pub use diverted::DivertedQueues;
 use ends::{Figures, FloodEnds, FloodSetup};
 pub use error::SingleRxQueueError;
 use filters::Filter;
+use load::WITHOUT_LOSS;
 pub use load::{FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, VALID_SHARE};
 pub use plan::SingleRxQueuePlan;
+pub use without_loss::FloodWithoutLoss;
 
 /// The result of one row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -66,6 +74,8 @@ pub struct SingleRxQueueRow {
     pub diverted: Option<DivertedQueues>,
     /// Bits per second of the unrelated transfer.
     pub transfer_bps: f64,
+    /// The flows on other queues of a card; `None` without a queue of choice.
+    pub others: Option<OtherFlows>,
     /// CPU time of each CPU.
     pub cpus: Vec<CpuShare>,
 }
@@ -75,6 +85,10 @@ pub struct SingleRxQueueRow {
 pub enum SingleRxQueueEvent<'e> {
     /// A row was measured, in this trial.
     Row(&'e SingleRxQueueRow, &'e Trial),
+    /// A trial of the search for the highest flood without loss.
+    Searched(&'e SingleRxQueueRow, &'e Trial),
+    /// What that search found for a filter.
+    WithoutLoss(FloodWithoutLoss),
     /// A filter is unavailable here.
     Skipped(FloodFilter, String),
 }
@@ -88,9 +102,12 @@ pub fn run_single_rx_queue(
     mut each: impl FnMut(SingleRxQueueEvent<'_>) -> bool,
 ) -> Result<(), SingleRxQueueError> {
     let lab = Lab::create(&plan.lab())?;
+    plan.check_queue(&lab)?;
     plan.choose_queues(&lab);
     plan.prefer_other_queues(&lab)?;
     let mut capacity_pps = None;
+    // The rates of the full flood, sent and dropped.
+    let mut full: HashMap<FloodFilter, (f64, f64)> = HashMap::new();
     let mut skipped: Vec<FloodFilter> = Vec::new();
     for (load, filter) in SINGLE_RX_QUEUE {
         if skipped.contains(&filter) {
@@ -98,7 +115,7 @@ pub fn run_single_rx_queue(
         }
         let asked_pps = match load {
             FloodLoad::TenTimes => capacity_pps.map(|pps: f64| pps * FLOOD_FACTOR),
-            FloodLoad::None | FloodLoad::Full => None,
+            FloodLoad::None | FloodLoad::Full | FloodLoad::WithoutLoss => None,
         };
         let (goes_on, error) = match Filter::start(filter, plan, &lab) {
             Err(reason) => {
@@ -112,6 +129,9 @@ pub fn run_single_rx_queue(
                     let valid_pps = row.valid_delivered as f64 * 1e9 / plan.row_ns as f64;
                     capacity_pps = Some(row.filtered_pps + valid_pps);
                 }
+                if load == FloodLoad::Full {
+                    full.insert(filter, (row.flood_pps, row.filtered_pps));
+                }
                 row.flood_of_path = capacity_pps.map(|capacity| row.flood_pps / capacity);
                 (each(SingleRxQueueEvent::Row(&row, &run.trial)), run.error)
             }
@@ -120,10 +140,38 @@ pub fn run_single_rx_queue(
             return Err(error);
         }
         if !goes_on {
+            return Ok(());
+        }
+    }
+    let searched = WITHOUT_LOSS.into_iter().filter(|_| plan.without_loss);
+    for (filter, rates) in searched.filter_map(|filter| Some((filter, *full.get(&filter)?))) {
+        if !search_without_loss(plan, &lab, (filter, rates), &mut each)? {
             break;
         }
     }
     Ok(())
+}
+
+/// Searches for the highest flood without loss before or in a filter; returns whether to go on.
+fn search_without_loss(
+    plan: &SingleRxQueuePlan,
+    lab: &Lab,
+    (filter, rates): (FloodFilter, (f64, f64)),
+    each: &mut impl FnMut(SingleRxQueueEvent<'_>) -> bool,
+) -> Result<bool, SingleRxQueueError> {
+    let found = without_loss::search(filter, rates, |load_pps, duration_s| {
+        let Ok(started) = Filter::start(filter, plan, lab) else { return Ok(None) };
+        let plan = SingleRxQueuePlan { row_ns: (duration_s * 1e9) as u64, ..plan.clone() };
+        let load = FloodLoad::WithoutLoss;
+        let setup = FloodSetup { plan: &plan, lab, load, asked_pps: Some(load_pps) };
+        let (row, run) = run_row(setup, started)?;
+        if let Some(error) = run.error {
+            return Err(error);
+        }
+        let goes_on = each(SingleRxQueueEvent::Searched(&row, &run.trial));
+        Ok(goes_on.then(|| without_loss::measured(&run.trial)))
+    })?;
+    Ok(each(SingleRxQueueEvent::WithoutLoss(found)))
 }
 
 /// Measures one row.
@@ -142,7 +190,7 @@ fn run_row(
     let row = SingleRxQueueRow {
         load,
         filter: which,
-        asked_pps: asked_pps.filter(|_| load == FloodLoad::TenTimes),
+        asked_pps: asked_pps.filter(|_| matches!(load, FloodLoad::TenTimes | FloodLoad::WithoutLoss)),
         flood_pps: figures.flood_pps,
         flood_of_path: None,
         filtered_pps: figures.filtered_pps,
@@ -152,6 +200,7 @@ fn run_row(
         lost: figures.lost,
         diverted: figures.diverted,
         transfer_bps: figures.transfer_bps,
+        others: figures.others,
         cpus: run.trial.cpus.clone(),
     };
     Ok((row, run))
@@ -193,6 +242,7 @@ impl SingleRxQueueRow {
             ("lost_packets_by_place", json!(self.lost)),
             ("valid_delivered_ratio", json!(self.valid_ratio())),
             ("transfer_bps", json!(self.transfer_bps)),
+            ("other_flows", json!(self.others)),
             ("busy_ratio_by_cpu", json!(by_cpu)),
             ("user_cpus", json!(busy(|cpu| cpu.user_ratio))),
             ("system_cpus", json!(busy(|cpu| cpu.system_ratio))),

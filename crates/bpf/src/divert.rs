@@ -153,6 +153,8 @@ pub struct Divert {
     passes: PerCpuArray<MapData, [u64; 5]>,
     samples: RingBuf<MapData>,
     rules: u32,
+    /// Runs that measured the program's cost, counted as packets of the kernel's queues.
+    idle_runs: u64,
     _held: Held,
 }
 
@@ -168,6 +170,9 @@ struct Held {
 /// `sizeof(struct rule)` and `sizeof(struct count)` of `divert.bpf.c`.
 const RULE_WORDS: usize = 4;
 const COUNT_WORDS: usize = 5;
+
+/// Runs that measure the program's cost on queues that it does not divert: less than a millisecond.
+const IDLE_RUNS: u32 = 20_000;
 
 /// The program that sets a queue's deadline, and what it returns when it did.
 const PUT_OFF: &str = "put_off";
@@ -260,6 +265,7 @@ impl Divert {
             samples: program.take_map("samples")?,
             program,
             rules: counted(options.rules.len()),
+            idle_runs: 0,
             _held: held,
         })
     }
@@ -307,6 +313,18 @@ impl Divert {
         let cost = self.run(100_000);
         self.give_back(0)?;
         cost
+    }
+
+    /// How long the program takes for such a packet on a queue that it does not divert. To be called before a queue is
+    /// diverted; these runs are in no count.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`] and [`BpfError::ProgramRun`].
+    pub fn idle_cost(&mut self) -> Result<Duration, BpfError> {
+        let before = self.passed()?.kernels;
+        let cost = self.run(IDLE_RUNS)?;
+        self.idle_runs += self.passed()?.kernels - before;
+        Ok(cost)
     }
 
     /// Runs the program this many times over such a packet; the CPU time of a run, measured by the kernel.
@@ -376,7 +394,7 @@ impl Divert {
     pub fn passed(&self) -> Result<Passed, BpfError> {
         let counts = self.passes.get(&0, 0).map_err(BpfError::map("read what went to the kernel"))?;
         let [unmatched, excluded, kernels, stale, unsampled] = sum(&counts);
-        Ok(Passed { unmatched, excluded, kernels, stale, unsampled })
+        Ok(Passed { unmatched, excluded, kernels: kernels - self.idle_runs, stale, unsampled })
     }
 
     /// The samples since the last call.

@@ -5,8 +5,8 @@
 //! the receiving veth, and in user space the thread of the queue too. A rate is packets per second of CPU time there,
 //! so that slow senders and other programs do not count.
 //!
-//! `make bench-divert ARGS=user` measures one group of the four: `xdp`, `user`, `back` and `sets` (a million networks,
-//! memory and time).
+//! `make bench-divert ARGS=user` measures one group of the five: `xdp`, `user`, `back`, `threads` (a queue each, on both CPUs)
+//! and `sets` (a million networks, memory and time).
 
 use std::{
     any::Any,
@@ -93,10 +93,69 @@ fn main() -> Outcome<()> {
     if is_asked("back") {
         give_back()?;
     }
+    if is_asked("threads") {
+        threads()?;
+    }
     if is_asked("sets") {
         sets()?;
     }
     Ok(())
+}
+
+/// One queue, and two queues with a thread each: the flood of a queue, its packet processing and its thread share a CPU, so that
+/// two queues have twice as much of everything. Packets per second of the clock.
+fn threads() -> Outcome<()> {
+    println!("a queue, its sender and its thread on each CPU; Mpps of all queues");
+    for (name, place) in [("XDP", FilterAt::Xdp), ("user space", FilterAt::User)] {
+        let (mut rates, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
+        for round in 0..ROUNDS {
+            // By turns: the host's speed changes.
+            let mut each = [0.0; 2];
+            for queues in if round % 2 == 0 { [1, 2] } else { [2, 1] } {
+                each[queues as usize - 1] = diverted_by_threads(place, queues)?;
+            }
+            rates.iter_mut().zip(each).for_each(|(rates, rate)| rates.push(rate));
+            ratios.push(each[1] / each[0]);
+        }
+        let [one, two] = rates.map(|rates| median(&rates) / 1e6);
+        println!(
+            "divert in {name:<12} 1 queue {one:>6.2} Mpps  2 queues {two:>6.2} Mpps  ratio {:.3}",
+            median(&ratios)
+        );
+    }
+    println!();
+    Ok(())
+}
+
+/// Packets per second that a diversion of so many queues drops, with a sender for each.
+fn diverted_by_threads(place: FilterAt, queues: u32) -> Outcome<f64> {
+    // Packets are processed in the softirq of the CPU that sends them, as of the one that a card interrupts.
+    let lab = Lab::create(&LabPlan { queues: 2, gro: true, ..LabPlan::default() })?;
+    let mut receiver = divert_queues(&lab, place, queues)?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let send = |cpu| {
+            let (lab, stop) = (&lab, &stop);
+            move || lab.tx().run(|| flood(lab, (Sources::One, cpu), stop).map_err(|error| error.to_string()))
+        };
+        let sending: Vec<_> = (0..queues).map(|cpu| scope.spawn(send(cpu))).collect();
+        thread::sleep(TURN / 5);
+        let (packets, began) = ((receiver.taken)(), Instant::now());
+        thread::sleep(TURN);
+        let rate = ((receiver.taken)() - packets) as f64 / began.elapsed().as_secs_f64();
+        stop.store(true, Relaxed);
+        for sending in sending {
+            sending.join().map_err(|_| "the sender panicked")???;
+        }
+        Ok(rate)
+    })
+}
+
+/// Diverts the first queues, queue n with a thread on CPU n.
+fn divert_queues(lab: &Lab, place: FilterAt, queues: u32) -> Outcome<Receiver> {
+    let rules = [format!("drop udp and dst port {FLOODED}")];
+    let cpus = (0..queues).collect();
+    divert_with(lab, place, &rules, &Sets::default(), cpus)
 }
 
 /// Networks of the large sets.
@@ -206,8 +265,9 @@ fn flooded(sources: Sources, receive: Receive<'_>) -> Outcome<f64> {
     let threads: Vec<u32> = receiver.thread.into_iter().chain([napi]).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let sending =
-            scope.spawn(|| lab.tx().run(|| flood(&lab, sources, &stop).map_err(|error| error.to_string())));
+        let sending = scope.spawn(|| {
+            lab.tx().run(|| flood(&lab, (sources, SENDER), &stop).map_err(|error| error.to_string()))
+        });
         // The first packets find cold caches.
         thread::sleep(TURN / 5);
         let (packets, busy_ns) = ((receiver.taken)(), busy_ns(&threads)?);
@@ -219,8 +279,8 @@ fn flooded(sources: Sources, receive: Receive<'_>) -> Outcome<f64> {
     })
 }
 
-fn flood(lab: &Lab, sources: Sources, stop: &AtomicBool) -> Outcome<()> {
-    cpu::pin_to(SENDER)?;
+fn flood(lab: &Lab, (sources, cpu): (Sources, u32), stop: &AtomicBool) -> Outcome<()> {
+    cpu::pin_to(cpu)?;
     let mut spec = frames(lab, lab.rx().mac());
     if sources == Sources::Random {
         spec.src_addr = "random:1.0.0.0-223.255.255.255".parse()?;
@@ -325,6 +385,17 @@ fn divert(lab: &Lab, place: FilterAt, rules: &[String]) -> Outcome<Receiver> {
 }
 
 fn divert_by(lab: &Lab, place: FilterAt, rules: &[String], sets: &Sets) -> Outcome<Receiver> {
+    divert_with(lab, place, rules, sets, vec![RECEIVER])
+}
+
+/// Diverts the first queues, one for each of these CPUs.
+fn divert_with(
+    lab: &Lab,
+    place: FilterAt,
+    rules: &[String],
+    sets: &Sets,
+    cpus: Vec<u32>,
+) -> Outcome<Receiver> {
     let rules: Result<Vec<Rule>, _> = rules.iter().map(|rule| rule.parse()).collect();
     let plan = DivertPlan {
         selection: (place == FilterAt::User)
@@ -333,8 +404,8 @@ fn divert_by(lab: &Lab, place: FilterAt, rules: &[String], sets: &Sets) -> Outco
         rules: rules?,
         sets: sets.clone(),
         reinject: false,
-        cpus: vec![RECEIVER],
-        ..DivertPlan::bare(lab.rx().interface(), [0], place)
+        cpus: cpus.clone(),
+        ..DivertPlan::bare(lab.rx().interface(), 0..cpus.len() as u32, place)
     };
     let diversion = lab.rx().run(|| Diversion::start(&plan))??;
     let thread = (place == FilterAt::User).then(|| thread_called("divert-0")).flatten();

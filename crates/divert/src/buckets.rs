@@ -51,6 +51,14 @@ impl Bucket {
 }
 
 impl Hashing {
+    /// The queue of a flow; `None` when its hash is not known.
+    pub fn queue(&self, flow: &FlowKey) -> Option<u32> {
+        let v6 = matches!(flow.addresses, Addresses::V6 { .. });
+        let mut known = self.fields.iter();
+        let hashed = known.find(|known| known.v6 == v6 && known.protocol == flow.protocol)?;
+        nic::predict_with(flow, &self.key, hashed.fields, &self.table)?.queue
+    }
+
     /// Reads it; `None` where the card does not report enough.
     pub(crate) fn of(card: &mut nic::Card) -> Option<Self> {
         let steering = nic::Steering::read(card).ok()?;

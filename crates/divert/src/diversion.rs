@@ -50,6 +50,8 @@ pub struct Diversion<V: Verdicts + 'static = RuleVerdicts> {
     card: Card,
     mode: Mode,
     program: Divert,
+    /// The program's time for a packet of a queue that is not diverted.
+    other_queues_ns: Option<u64>,
     /// The rules of the kernel's program, in its order.
     kernel_rules: Vec<Rule>,
     /// The comments of sampled packets, by rule.
@@ -256,6 +258,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
         }
         let plan = &plan;
         let (mut program, kernel_rules) = plan.program(&card, part)?;
+        let other_queues_ns = program.idle_cost().ok().map(clock::nanos);
         let mode = attach(&mut program, plan, &card)?;
         let queues = plan.queues.clone();
         let mut diversion = Self {
@@ -263,6 +266,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             card,
             mode,
             program,
+            other_queues_ns,
             kernel_rules,
             comments: comments(plan),
             retired: Vec::new(),
@@ -454,6 +458,7 @@ impl<V: Verdicts + 'static> Diversion<V> {
             duration_s: self.began.elapsed().as_secs_f64(),
             mode: self.mode.to_string(),
             queues: self.queue_statuses(),
+            other_queues_ns: self.other_queues_ns,
             steering: self.steering(),
             rules: self.rule_statuses(&total),
             ledger: self.ledger(&total),

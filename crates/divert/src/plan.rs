@@ -342,10 +342,15 @@ impl DivertPlan {
         !self.spin
     }
 
-    /// The kernel's program's time per packet on this machine with the packet in the CPU's cache, which every
-    /// packet of the interface costs. `None` where the program cannot be loaded.
+    /// The kernel's program's time per packet of a diverted queue on this machine, with the packet in the CPU's cache.
+    /// `None` where the program cannot be loaded.
     pub fn program_cost(&self, card: &Card) -> Option<Duration> {
         self.loaded_program(card).ok()?.cost().ok()
+    }
+
+    /// The same for a packet of a queue that is not diverted: the program cannot be attached to single queues.
+    pub fn other_queues_cost(&self, card: &Card) -> Option<Duration> {
+        self.loaded_program(card).ok()?.idle_cost().ok()
     }
 
     /// The kernel's program of this plan, loaded and attached to nothing.

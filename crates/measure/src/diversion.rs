@@ -23,6 +23,10 @@ pub struct DivertStatus {
     pub mode: String,
     /// The diverted queues; after the end of a diversion, those that were diverted.
     pub queues: Vec<DivertQueue>,
+    /// Nanoseconds that the program takes for a packet of a queue that is not diverted, measured before it was attached, with
+    /// the packet in the CPU's cache; `None` when it could not be measured.
+    #[serde(default)]
+    pub other_queues_ns: Option<u64>,
     /// The part that the card does; `None` when steering was not requested.
     #[serde(default)]
     pub steering: Option<DivertSteering>,

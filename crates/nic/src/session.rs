@@ -116,6 +116,8 @@ pub struct Restored {
     pub left: Vec<Left>,
 }
 
+const TABLE: &str = "rss.table";
+
 /// How long a link may take to come up again.
 const LINK_BACK: Duration = Duration::from_secs(10);
 
@@ -213,12 +215,14 @@ impl Session {
     }
 
     /// Restores what a reset of the card changed since this session's last change: tables, contexts and rules.
-    /// Drivers reset a card for a program or a zero-copy socket. Settings that others added since then stay.
+    /// Drivers reset a card for a program or a zero-copy socket. Settings that others added since then stay. A table that a
+    /// driver may report although the card lost it is written in any case.
     ///
     /// # Errors
     /// When the interface is gone.
     pub fn repair(&mut self) -> Result<Repaired, SessionError> {
         let now = read_settings(&mut self.card)?.settings;
+        self.write_unreliable_table(&now)?;
         let is_steering =
             |name: &str| ["rss.", "context.", "rule."].iter().any(|kind| name.starts_with(kind));
         let lost = self.reached.iter().filter(|(name, was)| is_steering(name) && now.get(*name) != Some(was));
@@ -229,6 +233,20 @@ impl Session {
         let names: Vec<String> = wanted.keys().cloned().collect();
         let (changes, left) = bring(&mut self.card, &wanted, &names, &[])?;
         Ok(Repaired { changes, left })
+    }
+
+    /// Attaching a program makes Linux's virtio driver send `VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, upon which a device (QEMU's at
+    /// least) spreads packets without a table that was set; the driver still reports the table.
+    fn write_unreliable_table(&mut self, now: &Settings) -> Result<(), NicError> {
+        let driver = self.card.ethtool.driver(self.card.name()).map(|driver| driver.name);
+        let table = self.reached.get(TABLE).filter(|table| self.start.get(TABLE) != Some(table));
+        match table {
+            Some(table) if driver.is_ok_and(|name| name == "virtio_net") && now.get(TABLE) == Some(table) => {
+                let again = Change { name: TABLE.into(), from: Some(table.clone()), to: table.clone() };
+                write_group(&mut self.card, &[again])
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes changes in the order of kinds. When a change is refused that could be made earlier, it moves to the front:

@@ -66,6 +66,9 @@ pub fn diversion_steering(status: &DivertStatus) -> String {
 /// Writes the card's part, the rules and the ledger.
 pub fn write_diversion(status: &DivertStatus, out: &mut impl Write) -> io::Result<()> {
     write!(out, "{}", diversion_steering(status))?;
+    if let Some(ns) = status.other_queues_ns {
+        writeln!(out, "the program's check takes {ns} ns of each packet of the other queues")?;
+    }
     let selection = status.selection.as_ref().filter(|selection| *selection != DivertStatus::ALL);
     let of = selection.map_or(String::new(), |selection| format!(", of packets that match '{selection}'"));
     writeln!(out, "{:>16} {:>18}  rule{of}", "packets", "bytes")?;

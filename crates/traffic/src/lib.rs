@@ -50,7 +50,7 @@ pub use engines::{SpecError, engines};
 pub use error::EngineError;
 pub use generate::SenderResult;
 pub use pace::{Departures, Limit, Schedule};
-pub use plan::{RxTraffic, StatisticsPlan, TxTraffic, TxWorkerPlan};
+pub use plan::{FIRST_SOURCE_PORT, RxTraffic, StatisticsPlan, TxTraffic, TxWorkerPlan};
 /// What a receiving port merged and lost, the senders to return probes to, and the source of timestamps.
 pub use port::{Buffers, CardAccess, Joined, Loss, ReturnList, TimeSource};
 pub use publish::{RxSnapshot, STREAMS, StreamCount, TxSnapshot};

@@ -99,7 +99,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 /// Source ports of engines that build whole frames count up from here.
-const FIRST_SOURCE_PORT: u16 = 20_000;
+pub const FIRST_SOURCE_PORT: u16 = 20_000;
 
 /// The most source ports of all workers of such an engine.
 pub(crate) const MOST_SOURCE_PORTS: usize = 1 + u16::MAX as usize - FIRST_SOURCE_PORT as usize;

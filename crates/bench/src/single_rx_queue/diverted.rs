@@ -9,6 +9,10 @@ pub struct DivertedQueues {
     pub queues: Vec<u32>,
     /// `zero-copy` or `copy` if AF_XDP takes the packets; `None` if the program decides.
     pub copy_mode: Option<String>,
-    /// Rules of the card that steer packets there; without rules the program selects them.
-    pub card_rules: usize,
+    /// Nanoseconds that the program takes for each packet of another queue, with the packet in the CPU's cache.
+    pub other_queues_ns: Option<u64>,
+    /// Rules of the card, or buckets of its table, that steer packets there; without any the program selects them.
+    pub card_rules: Vec<String>,
+    /// Packets that the program selects on every queue although the card was to steer them.
+    pub selected: Vec<String>,
 }

@@ -1,7 +1,7 @@
-//! A row's two ends: on one side the valid packets, the flood and the transfer's writer; on the other the filter, the
-//! service, and the transfer's reader. The ledger covers the valid packets and the flood together.
+//! A row's two ends: on one side the valid packets, the flood, a flow beside and the transfer's writer; on the other the filter,
+//! the services, and the transfer's reader. The ledger covers the valid packets, the flood and the flow beside together.
 //!
-//! sent = received by the service + dropped by the filter + lost on the way + unexplained. The filter's own counters report
+//! sent = received by the services + dropped by the filter + lost on the way + unexplained. The filter's own counters report
 //! its drops; all other places are a lab's. Packets of the transfer are not in it. On a veth none is lost, as fewer are in
 //! flight than a ring has slots; a card's counters do not distinguish them, so that their drops become a negative
 //! `unexplained`.
@@ -13,7 +13,7 @@ use std::{
 
 use lab::Lab;
 use ledger::Received;
-use measure::{Cost, Endpoint, Ledger, LedgerLine, LossPlace};
+use measure::{Cost, Endpoint, Ledger, LedgerLine, LossPlace, QueueUse};
 use serde_json::json;
 use traffic::{Sender, TxSnapshot};
 use trial::{
@@ -22,12 +22,14 @@ use trial::{
 };
 
 use super::{
+    beside::{Beside, OtherFlows},
     diverted::DivertedQueues,
     error::SingleRxQueueError,
     filters::Filter,
     load::FloodLoad,
     plan::{FLOOD_BATCH, FLOOD_STREAM, SingleRxQueuePlan, VALID_STREAM},
     service::{Service, Transfer},
+    spread::Spread,
 };
 
 /// The parts of a row.
@@ -50,6 +52,7 @@ pub(super) struct Figures {
     pub(super) lost: BTreeMap<String, u64>,
     pub(super) diverted: Option<DivertedQueues>,
     pub(super) transfer_bps: f64,
+    pub(super) others: Option<OtherFlows>,
 }
 
 /// Both ends of a row.
@@ -58,6 +61,8 @@ pub(super) struct FloodEnds<'p> {
     figures: &'p mut Figures,
     valid: Option<Sender>,
     flood: Option<Sender>,
+    beside: Option<Beside>,
+    spread: Option<Spread>,
     transfer: Transfer,
     service: Service,
     filter: Filter,
@@ -65,7 +70,8 @@ pub(super) struct FloodEnds<'p> {
     /// The filter's drops when the counters were read.
     filtered_before: u64,
     window: Option<(Instant, Counts)>,
-    /// Whether the interface counts a frame as dropped that the sender (of valid packets, of the flood) sends later.
+    /// Whether the interface counts a frame as dropped that the sender (of valid packets, of the flood) sends later. The flow
+    /// beside has the sender of valid packets.
     retries: [bool; 2],
     refused: u64,
     sent: Option<TxOutcome>,
@@ -86,7 +92,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// The drain ends when nothing has moved for so long.
 const QUIET: Duration = Duration::from_millis(500);
 /// The place of the filter's drops.
-const FILTERED: &str = "dropped by the filter";
+pub(super) const FILTERED: &str = "dropped by the filter";
 
 impl<'p> FloodEnds<'p> {
     /// Starts the service and the transfer, and prepares the senders.
@@ -99,14 +105,17 @@ impl<'p> FloodEnds<'p> {
         // Cards restart when a program is attached.
         lab.wait_until_ready()?;
         let service = Service::start(lab.rx(), plan, filter.which(), lab.tx().ipv4()[1])?;
-        let transfer = Transfer::start(lab, plan)?;
-        let valid = plan.sender(lab, VALID_STREAM, Some(plan.valid_pps), Some(plan.row_ns));
+        let spread = Spread::read(plan, lab)?;
+        let transfer = Transfer::start(lab, plan, spread.as_ref())?;
+        let beside = spread.as_ref().map(|spread| Beside::prepare(plan, lab, spread)).transpose()?;
+        let stream = |stream| (stream, SingleRxQueuePlan::flow(lab, stream));
+        let valid = plan.sender(lab, stream(VALID_STREAM), Some(plan.valid_pps), Some(plan.row_ns));
         let retries = [&valid.engine, &plan.tx].map(|engine| engine.facts().retries_interface_drops);
         let valid = valid.prepare(&plan.sending(lab, VALID_STREAM)?)?;
         let flood = match load {
             FloodLoad::None => None,
-            FloodLoad::Full | FloodLoad::TenTimes => {
-                let flood = plan.sender(lab, FLOOD_STREAM, asked_pps, None);
+            FloodLoad::Full | FloodLoad::TenTimes | FloodLoad::WithoutLoss => {
+                let flood = plan.sender(lab, stream(FLOOD_STREAM), asked_pps, None);
                 Some(flood.prepare(&plan.sending(lab, FLOOD_STREAM)?)?)
             }
         };
@@ -115,6 +124,8 @@ impl<'p> FloodEnds<'p> {
             figures,
             valid: Some(valid),
             flood,
+            beside,
+            spread,
             transfer,
             service,
             filter,
@@ -135,15 +146,17 @@ impl<'p> FloodEnds<'p> {
         self.counters.as_ref().expect("read_counters comes first")
     }
 
-    /// Packets of both kinds so far.
+    /// Packets of all senders so far.
     fn snapshot(&self) -> TxSnapshot {
-        let senders = [&self.valid, &self.flood].into_iter().flatten();
+        let beside = self.beside.as_ref().and_then(|beside| beside.sender.as_ref());
+        let senders = [self.valid.as_ref(), self.flood.as_ref(), beside].into_iter().flatten();
         senders.map(Sender::snapshot).fold(TxSnapshot::default(), TxSnapshot::plus)
     }
 
-    /// Packets that the service got.
+    /// Packets that the services got.
     fn served(&self) -> u64 {
-        self.service.valid() + self.service.flood()
+        let beside = self.beside.as_ref().map_or(0, |beside| beside.service.valid());
+        self.service.valid() + self.service.flood() + beside
     }
 
     fn filtered(&self) -> Result<u64, SingleRxQueueError> {
@@ -176,9 +189,12 @@ impl<'p> FloodEnds<'p> {
 
     fn asked_pps(&self) -> Option<f64> {
         let FloodSetup { plan, load, asked_pps, .. } = self.setup;
+        let without_flood = plan.valid_pps * if self.beside.is_some() { 2.0 } else { 1.0 };
         match load {
-            FloodLoad::None => Some(plan.valid_pps),
-            FloodLoad::Full | FloodLoad::TenTimes => asked_pps.map(|pps| pps + plan.valid_pps),
+            FloodLoad::None => Some(without_flood),
+            FloodLoad::Full | FloodLoad::TenTimes | FloodLoad::WithoutLoss => {
+                asked_pps.map(|pps| pps + without_flood)
+            }
         }
     }
 
@@ -186,7 +202,8 @@ impl<'p> FloodEnds<'p> {
         let plan = self.setup.plan;
         let frame_size_bytes = wire::FrameSize::MIN.bytes();
         let cpus: Vec<u32> = plan.cpus.tx.iter().copied().take(1).collect();
-        let senders = 1 + usize::from(self.setup.load != FloodLoad::None);
+        let senders =
+            1 + usize::from(self.setup.load != FloodLoad::None) + usize::from(self.beside.is_some());
         TrialSettings {
             trial: 1,
             tx: tx_endpoint(&plan.tx, senders, &cpus, FLOOD_BATCH, senders),
@@ -194,6 +211,26 @@ impl<'p> FloodEnds<'p> {
             payload_bytes: frame_size_bytes - 46,
             asked_pps: self.asked_pps(),
         }
+    }
+
+    /// The flows beside, with what the card counted by queue.
+    fn others(&self, queues: Option<&QueueUse>) -> Option<OtherFlows> {
+        let (beside, spread) = (self.beside.as_ref()?, self.spread.as_ref()?);
+        let transfer_queue = self.transfer.queue()?;
+        let counted: Vec<u64> = queues.map_or_else(Vec::new, |queues| {
+            let packets = |number| queues.rx.iter().find(|of| of.queue == number).map_or(0, |of| of.packets);
+            let most = queues.rx.iter().map(|of| of.queue + 1).max().unwrap_or(0);
+            (0..most).map(packets).collect()
+        });
+        let of_beside = counted.get(beside.queue as usize).copied();
+        Some(OtherFlows {
+            beside_queue: beside.queue,
+            beside_sent: beside.sent,
+            beside_delivered: beside.service.valid(),
+            beside_counted: of_beside.filter(|_| spread.is_apart(transfer_queue)),
+            transfer_queue,
+            packets_by_queue: counted,
+        })
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -232,6 +269,9 @@ impl Ends for FloodEnds<'_> {
 
     fn begin(&mut self) -> Result<u64, SingleRxQueueError> {
         self.window = Some((Instant::now(), self.counts()?));
+        if let Some(sender) = self.beside.as_ref().and_then(|beside| beside.sender.as_ref()) {
+            sender.begin();
+        }
         Ok(self.valid().begin())
     }
 
@@ -251,11 +291,16 @@ impl Ends for FloodEnds<'_> {
     }
 
     fn has_lost_receiver(&self) -> bool {
-        self.service.is_finished()
+        let services =
+            std::iter::once(&self.service).chain(self.beside.as_ref().map(|beside| &beside.service));
+        services.into_iter().any(Service::is_finished)
     }
 
     fn stop(&mut self) {
         self.valid().stop();
+        if let Some(sender) = self.beside.as_ref().and_then(|beside| beside.sender.as_ref()) {
+            sender.stop();
+        }
     }
 
     fn end_sending(&mut self) -> Result<(), SingleRxQueueError> {
@@ -276,6 +321,17 @@ impl Ends for FloodEnds<'_> {
             let flood = flood.join();
             turned_away[1] = flood.iter().map(|result| result.tally.turned_away).sum();
             results.extend(flood);
+        }
+        if let Some(beside) = &mut self.beside
+            && let Some(sender) = beside.sender.take()
+        {
+            while !sender.is_finished() {
+                self.filter.beat_for(TICK)?;
+            }
+            let sent = sender.join();
+            beside.sent = sent.iter().map(|result| result.tally.packets).sum();
+            turned_away[0] += sent.iter().map(|result| result.tally.turned_away).sum::<u64>();
+            results.extend(sent);
         }
         let refused = self.retries.into_iter().zip(turned_away).filter(|(retries, _)| *retries);
         self.refused = refused.map(|(_, turned_away)| turned_away).sum();
@@ -310,10 +366,12 @@ impl Ends for FloodEnds<'_> {
         self.figures.diverted = self.filter.diverted()?;
         self.figures.valid_arrived = self.filter.valid(self.setup.lab)?;
         self.figures.valid_delivered = self.service.valid();
+        self.figures.others = self.others(queues.as_ref());
         let (settings, endpoint) = (self.settings(), self.endpoint());
         let mut tx = self.sent.take().expect("end_sending comes first");
         let error = tx.error.take().map(SingleRxQueueError::from);
         let error = error.or_else(|| self.service.error());
+        let error = error.or_else(|| self.beside.as_ref().and_then(|beside| beside.service.error()));
         let rx = RxOutcome { delivered, cost: Cost::default(), lines, queues, ..RxOutcome::of(endpoint) };
         Ok(Outcome { settings, tx, rx, error })
     }

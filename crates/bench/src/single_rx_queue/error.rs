@@ -26,6 +26,24 @@ pub enum SingleRxQueueError {
     /// A running diversion.
     #[error(transparent)]
     Divert(#[from] DivertError),
+    /// The queues of flows cannot be chosen.
+    #[error(
+        "cannot choose flows for the queues of {interface}: it does not report its table, its key and what it hashes"
+    )]
+    Spread {
+        /// The receiving interface.
+        interface: String,
+    },
+    /// The queue is not one of several.
+    #[error("{interface} has no receive queue {queue} beside others: it has {queues}, numbered from 0")]
+    NoQueue {
+        /// The receiving interface.
+        interface: String,
+        /// The requested queue.
+        queue: u32,
+        /// How many it has.
+        queues: u32,
+    },
     /// Sockets of the service and the transfer.
     #[error("cannot {what}")]
     Socket {

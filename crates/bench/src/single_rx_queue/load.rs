@@ -14,10 +14,12 @@ pub enum FloodLoad {
     Full,
     /// [`FLOOD_FACTOR`] times the rate of the kernel's path to a socket.
     TenTimes,
+    /// A rate of a search for the highest one of which no packet is lost.
+    WithoutLoss,
 }
 
 /// The filter of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FloodFilter {
     /// The service itself, after its socket has received everything.
@@ -53,6 +55,10 @@ impl fmt::Display for FloodFilter {
         })
     }
 }
+
+/// The filters that are searched for the highest flood without loss.
+pub(super) const WITHOUT_LOSS: [FloodFilter; 4] =
+    [FloodFilter::Service, FloodFilter::XdpDrop, FloodFilter::DivertXdp, FloodFilter::DivertUser];
 
 /// The paced flood, in multiples of the service's rate under the full one.
 pub const FLOOD_FACTOR: f64 = 10.0;

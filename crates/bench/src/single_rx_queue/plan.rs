@@ -1,7 +1,8 @@
 //! The traffic of each sender, and the queues and CPUs that receive it.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    path::PathBuf,
     sync::Arc,
     thread,
 };
@@ -9,7 +10,7 @@ use std::{
 use lab::{Interfaces, Lab, LabPlan};
 use serde::Serialize;
 use sys::{cpu, netns::NetNs, sysfs::Sysfs};
-use traffic::{Departures, Limit, Placement, SenderPlan, TxSpec, TxTraffic, TxWorkerPlan};
+use traffic::{Departures, FIRST_SOURCE_PORT, Limit, Placement, SenderPlan, TxSpec, TxTraffic, TxWorkerPlan};
 use trial::CpuPlan;
 use wire::{FrameSpec, MacAddr};
 
@@ -23,6 +24,12 @@ use super::{
 pub struct SingleRxQueuePlan {
     /// Two real interfaces; `None`: a veth pair.
     pub interfaces: Option<Interfaces>,
+    /// The queue of the receiving card for the flood and the valid packets; the card's table or rules lead them there, and other
+    /// flows elsewhere. `None`: the queue of the sending CPU on a veth pair, whichever the card chooses between interfaces.
+    pub queue: Option<u32>,
+    /// Where the journal of the card's settings goes.
+    #[serde(skip)]
+    pub state: PathBuf,
     /// The engine of the flood and the valid packets.
     pub tx: TxSpec,
     /// Valid packets per second.
@@ -31,6 +38,8 @@ pub struct SingleRxQueuePlan {
     pub transfer_bps: f64,
     /// Length of each row.
     pub row_ns: u64,
+    /// Whether the highest flood without loss is searched for after the rows.
+    pub without_loss: bool,
     /// The CPUs of the two sides: the first receiving CPU is the filter's, the second one for the rest; without
     /// a second one, the rest runs on the sending CPU.
     pub cpus: CpuPlan,
@@ -40,6 +49,9 @@ pub struct SingleRxQueuePlan {
 pub(super) const VALID_STREAM: u16 = 1;
 pub(super) const FLOOD_STREAM: u16 = 2;
 pub(super) const PORT: u16 = 4321;
+/// The stream tag and the port of a flow that is neither flooded nor diverted.
+pub(super) const BESIDE_STREAM: u16 = 3;
+pub(super) const BESIDE_PORT: u16 = 4322;
 /// Valid packets leave in groups of this size: sending single ones would mean watching the clock all the time.
 const VALID_BURST: u32 = 8;
 /// The most flood packets per call.
@@ -60,6 +72,20 @@ impl SingleRxQueuePlan {
             interfaces: self.interfaces.clone(),
             gro: true,
             ..LabPlan::default()
+        }
+    }
+
+    /// Whether the queue of choice is one of several.
+    ///
+    /// # Errors
+    /// [`SingleRxQueueError::NoQueue`].
+    pub(super) fn check_queue(&self, lab: &Lab) -> Result<(), SingleRxQueueError> {
+        let queues = lab.rx().rx_queues()?;
+        match self.queue {
+            Some(queue) if queue >= queues || queues < 2 => {
+                Err(SingleRxQueueError::NoQueue { interface: lab.rx().interface().to_owned(), queue, queues })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -134,17 +160,22 @@ impl SingleRxQueuePlan {
         Ok(Placement { enter: Some(Arc::new(enter)), cpus: self.cpus.tx.iter().copied().take(1).collect() })
     }
 
-    /// A sender of either kind.
+    /// Source and destination of the flood or the valid packets.
+    pub(super) fn flow(lab: &Lab, stream: u16) -> [SocketAddrV4; 2] {
+        let sender = lab.tx().ipv4()[usize::from(stream == FLOOD_STREAM)];
+        [SocketAddrV4::new(sender, FIRST_SOURCE_PORT), SocketAddrV4::new(lab.rx().ipv4()[0], PORT)]
+    }
+
+    /// A sender of this stream's packets.
     pub(super) fn sender(
         &self,
         lab: &Lab,
-        stream: u16,
+        (stream, [src, dst]): (u16, [SocketAddrV4; 2]),
         rate_pps: Option<f64>,
         duration_ns: Option<u64>,
     ) -> SenderPlan {
         let (tx, rx) = (lab.tx(), lab.rx());
         let is_flood = stream == FLOOD_STREAM;
-        let local = if is_flood { tx.ipv4()[1] } else { tx.ipv4()[0] };
         // A run of live frames costs as much as a hundred packets: for a few packets, a socket of the flooded queue is cheaper.
         let engine = match self.flooded_queue() {
             Some(0) if !is_flood => "xsk".parse().expect("an engine of the registry"),
@@ -154,8 +185,9 @@ impl SingleRxQueuePlan {
             engine,
             traffic: TxTraffic {
                 workers: vec![TxWorkerPlan {
-                    target: (rx.ipv4()[0], PORT).into(),
-                    local: (local, 0).into(),
+                    target: dst.into(),
+                    // Engines that build frames number their source ports themselves, from `FIRST_SOURCE_PORT` on.
+                    local: (*src.ip(), 0).into(),
                     flows: 1,
                     stream,
                 }],
@@ -179,7 +211,7 @@ pub(super) fn hold(namespace: &NetNs) -> Result<NetNs, SingleRxQueueError> {
     namespace.try_clone().map_err(socket_error("duplicate the handle of the lab's network namespace"))
 }
 
-/// Any address of this family, with the service's port.
-pub(super) fn service_address() -> SocketAddr {
-    (IpAddr::from(Ipv4Addr::UNSPECIFIED), PORT).into()
+/// Any address of this family, with a service's port.
+pub(super) fn service_address(port: u16) -> SocketAddr {
+    (IpAddr::from(Ipv4Addr::UNSPECIFIED), port).into()
 }

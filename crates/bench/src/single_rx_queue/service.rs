@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -21,7 +21,8 @@ use sys::{
 use super::{
     error::{SingleRxQueueError, socket_error},
     load::FloodFilter,
-    plan::{SingleRxQueuePlan, VALID_STREAM, hold, service_address},
+    plan::{BESIDE_PORT, BESIDE_STREAM, PORT, SingleRxQueuePlan, VALID_STREAM, hold, service_address},
+    spread::Spread,
 };
 
 /// The longest time for a thread to notice that it must end.
@@ -38,7 +39,7 @@ const BLOCK_BYTES: usize = 16 << 10;
 /// The stream tag follows the probe header.
 const TAG_AT: usize = 16;
 
-/// A service on the flooded port that inspects every datagram of its socket.
+/// A service that inspects every datagram of its socket.
 pub(super) struct Service {
     counts: Arc<Counts>,
     _thread: Joined,
@@ -61,22 +62,37 @@ impl Service {
         filter: FloodFilter,
         flooder: Ipv4Addr,
     ) -> Result<Self, SingleRxQueueError> {
+        let refused = (filter == FloodFilter::SocketFilter).then_some(flooder);
+        let is_filter = filter == FloodFilter::Service;
+        Self::read((side, PORT), VALID_STREAM, (plan.service_cpu(filter), !is_filter), refused)
+    }
+
+    /// Opens the port of the flow beside, with the other receiving work.
+    pub(super) fn start_beside(side: &Side, plan: &SingleRxQueuePlan) -> Result<Self, SingleRxQueueError> {
+        Self::read((side, BESIDE_PORT), BESIDE_STREAM, (plan.other_cpu(), true), None)
+    }
+
+    /// Counts packets with the stream tag as valid, on a CPU where the thread may go first; refuses those of an address.
+    fn read(
+        (side, port): (&Side, u16),
+        stream: u16,
+        (cpu, may_go_first): (Option<u32>, bool),
+        refused: Option<Ipv4Addr>,
+    ) -> Result<Self, SingleRxQueueError> {
         let open = || -> io::Result<UdpSocket> {
-            let socket = UdpSocket::bind(service_address(), &SocketOptions::default())?;
-            if filter == FloodFilter::SocketFilter {
-                socket.drop_source(flooder)?;
+            let socket = UdpSocket::bind(service_address(port), &SocketOptions::default())?;
+            if let Some(address) = refused {
+                socket.drop_source(address)?;
             }
             socket.set_timeouts(PATIENCE)?;
             Ok(socket)
         };
         let socket = side.run(open)?.map_err(socket_error("open the service's socket"))?;
         let counts = Arc::new(Counts::default());
-        let is_filter = filter == FloodFilter::Service;
-        let cpu = plan.service_cpu(filter);
         let shared = Arc::clone(&counts);
         let thread = thread::spawn(move || {
             pin(cpu);
-            if !is_filter {
+            if may_go_first {
                 goes_first();
             }
             let mut batch = RecvBatch::new(BATCH, 128);
@@ -91,7 +107,7 @@ impl Service {
                 };
                 let tagged = |index: &usize| {
                     let tag = batch.message(*index).bytes.get(TAG_AT..TAG_AT + 2);
-                    tag == Some(&VALID_STREAM.to_be_bytes())
+                    tag == Some(&stream.to_be_bytes())
                 };
                 let valid = (0..received).filter(tagged).count();
                 shared.valid.fetch_add(valid as u64, Relaxed);
@@ -128,32 +144,53 @@ impl Service {
 /// A TCP transfer from the sending side to the receiving one, at a given rate or close to it.
 pub(super) struct Transfer {
     received: Arc<AtomicU64>,
+    /// Its queue, where a card's hash was used to choose it.
+    queue: Option<u32>,
     // The writer first: its end makes the reader end.
     _writer: Joined,
     _reader: Joined,
 }
 
 impl Transfer {
-    pub(super) fn start(lab: &Lab, plan: &SingleRxQueuePlan) -> Result<Self, SingleRxQueueError> {
+    /// `spread` chooses its queue.
+    pub(super) fn start(
+        lab: &Lab,
+        plan: &SingleRxQueuePlan,
+        spread: Option<&Spread>,
+    ) -> Result<Self, SingleRxQueueError> {
         let any = (Ipv4Addr::UNSPECIFIED, 0);
         let listener =
             lab.rx().run(|| TcpListener::bind(any))?.map_err(socket_error("listen for the transfer"))?;
         let port = listener.local_addr().map_err(socket_error("listen for the transfer"))?.port();
-        let target = SocketAddr::from((lab.rx().ipv4()[0], port));
-        let open = || -> io::Result<(TcpStream, TcpStream)> {
+        let target = SocketAddrV4::new(lab.rx().ipv4()[0], port);
+        let near = lab.tx().ipv4()[0];
+        let open = || -> io::Result<(TcpStream, TcpStream, Option<u32>)> {
             let options = StreamOptions {
                 send_buffer_bytes: plan.interfaces.is_none().then_some(FEWER_THAN_A_RING_BYTES),
                 ..StreamOptions::default()
             };
-            let near = tcp::connect((Ipv4Addr::UNSPECIFIED, 0).into(), target, &options, PATIENCE)?;
+            let connect = |local: SocketAddrV4| tcp::connect(local.into(), target.into(), &options, PATIENCE);
+            let (near, queue) = match spread {
+                None => (connect(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?, None),
+                Some(spread) => {
+                    // A port of the row before may be waiting for late packets still.
+                    let mut tried = spread.transfer_ports(near, target).map(|(port, queue)| {
+                        connect(SocketAddrV4::new(near, port)).map(|stream| (stream, Some(queue)))
+                    });
+                    let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+                    tried
+                        .find(|tried| !tried.as_ref().is_err_and(is_taken))
+                        .unwrap_or_else(|| Err(io::ErrorKind::AddrNotAvailable.into()))?
+                }
+            };
             let (far, _) = listener.accept()?;
             far.set_read_timeout(Some(PATIENCE))?;
-            Ok((near, far))
+            Ok((near, far, queue))
         };
         // The thread that connects does not matter, its namespace does.
         let namespace = hold(lab.tx().namespace())?;
         let connected = namespace.run(open).map_err(socket_error("enter the lab"))?;
-        let (mut near, mut far) = connected.map_err(socket_error("connect the transfer"))?;
+        let (mut near, mut far, queue) = connected.map_err(socket_error("connect the transfer"))?;
         let (received, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (tx_cpu, rx_cpu) = (plan.cpus.tx.first().copied(), plan.other_cpu());
         let block_time = Duration::from_secs_f64(BLOCK_BYTES as f64 * 8.0 / plan.transfer_bps);
@@ -193,7 +230,17 @@ impl Transfer {
             let stop = Arc::clone(&stop);
             move || stop.store(true, Relaxed)
         };
-        Ok(Self { received, _writer: Joined::new(writer, stops()), _reader: Joined::new(reader, stops()) })
+        Ok(Self {
+            received,
+            queue,
+            _writer: Joined::new(writer, stops()),
+            _reader: Joined::new(reader, stops()),
+        })
+    }
+
+    /// Its queue, if it was chosen.
+    pub(super) fn queue(&self) -> Option<u32> {
+        self.queue
     }
 
     /// Bytes that the reader received so far.

@@ -16,6 +16,7 @@ fn row(load: FloodLoad, filter: FloodFilter, filtered_pps: f64) -> SingleRxQueue
         lost: BTreeMap::from([("receive buffer of the service full".into(), 1)]),
         diverted: None,
         transfer_bps: 1e9,
+        others: None,
         cpus: Vec::new(),
     }
 }

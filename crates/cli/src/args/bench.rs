@@ -162,6 +162,13 @@ pub(crate) struct SingleRxQueueArgs {
     /// The real interface to flood
     #[arg(long, value_name = "INTERFACE", requires = "tx_interface")]
     pub(crate) rx_interface: Option<String>,
+    /// Flood and divert only this queue of the real interface: its rules or its table steer the flood and the valid packets
+    /// there, and the transfer and one more flow to other queues, where every packet is counted
+    #[arg(long, value_name = "QUEUE", requires = "rx_interface")]
+    pub(crate) queue: Option<u32>,
+    /// Then search for the highest flood without loss: for the kernel's path, plain XDP and both diversions
+    #[arg(long)]
+    pub(crate) ndr: bool,
     #[arg(long, value_name = "ENGINE", default_value = "xdp",
         help = format!("Engine that sends the flood: {}", super::frame_senders()))]
     pub(crate) tx: TxSpec,

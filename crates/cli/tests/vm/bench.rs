@@ -115,13 +115,13 @@ fn interfaces_in_use_are_refused_and_a_killed_run_returns_its_interfaces() {
 }
 
 #[test]
-fn a_flooded_card_is_filtered_in_every_way_and_restored() {
+fn one_queue_of_a_card_is_flooded_and_filtered_in_every_way_and_the_others_are_not_touched() {
     let Some(guest) = Guest::prepare(Kernel::Latest, &[NicModel::Igb]) else { return };
     let done = guest.run(
         "set -e
         both() { for card in pair1a pair1b; do settings $card; done; }
         both > /share/before
-        linerate bench single-rx-queue --tx-interface pair1a --rx-interface pair1b --tx packet \\
+        linerate bench single-rx-queue --tx-interface pair1a --rx-interface pair1b --queue 1 --tx packet \\
             --duration 300ms --transfer-rate 20Mbps --no-save --json > /share/run.json || [ $? = 1 ]
         both > /share/after",
     );
@@ -132,6 +132,39 @@ fn a_flooded_card_is_filtered_in_every_way_and_restored() {
         let full = full.unwrap_or_else(|| panic!("{filter} in {:#}", run["end"]));
         assert!(full["filtered_pps"].as_f64().unwrap() > 0.0, "{full}");
         assert!(full["valid_delivered_packets"].as_u64().unwrap() > 0, "{full}");
+    }
+    for point in points {
+        let filter = point["filter"].as_str().unwrap();
+        if filter.starts_with("divert") {
+            // The card's table leads both flows to the queue: no other queue is diverted, and nothing is left to the program.
+            assert_eq!(point["diverted"]["queues"], serde_json::json!([1]), "{point:#}");
+            let rules = point["diverted"]["card_rules"].as_array().unwrap();
+            assert!(
+                !rules.is_empty() && rules.iter().all(|rule| rule.as_str().unwrap().ends_with(" to queue 1"))
+            );
+            assert_eq!(point["diverted"]["selected"], serde_json::json!([]), "{point:#}");
+            assert!(point["diverted"]["other_queues_ns"].is_u64(), "{point:#}");
+        }
+        // On its own queue, the flow beside is counted exactly, with every filter and flood.
+        let others = &point["other_flows"];
+        assert_ne!(others["beside_queue"], 1, "{point:#}");
+        assert_ne!(others["transfer_queue"], 1, "{point:#}");
+        assert_eq!(others["beside_counted"], others["beside_sent"], "{point:#}");
+        let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {point:#}"));
+        let missing = number(&others["beside_sent"]) - number(&others["beside_delivered"]);
+        // An emulated machine may keep its readers waiting.
+        let full = point["lost_packets_by_place"]["receive buffer of the service full"].as_u64().unwrap_or(0);
+        assert!(missing <= full, "{point:#}");
+        let by_queue: Vec<u64> = others["packets_by_queue"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|packets| packets.as_u64().unwrap())
+            .collect();
+        if point["flood"] != "none" {
+            let arrived = by_queue[1] as f64;
+            assert!(arrived >= point["filtered_pps"].as_f64().unwrap() * 0.3, "{point:#}");
+        }
     }
     assert_eq!(done.text("after"), done.text("before"));
 }

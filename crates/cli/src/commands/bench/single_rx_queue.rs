@@ -6,12 +6,13 @@ use std::{
 };
 
 use bench::{
-    DivertedQueues, FLOOD_FACTOR, FloodFilter, FloodLoad, SINGLE_RX_QUEUE, SingleRxQueueError,
-    SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow, VALID_SHARE, read_lab_interfaces,
-    run_single_rx_queue, single_rx_queue_figures,
+    DivertedQueues, FLOOD_FACTOR, FloodFilter, FloodLoad, FloodWithoutLoss, LimitedBy, OtherFlows,
+    SINGLE_RX_QUEUE, SingleRxQueueError, SingleRxQueueEvent, SingleRxQueuePlan, SingleRxQueueRow,
+    VALID_SHARE, read_lab_interfaces, run_single_rx_queue, single_rx_queue_figures,
 };
 use lab::{Access, Interfaces, Taken};
-use measure::{End, Origin, PairSummary, PublishedFigure, Run, SCHEMA, Skipped};
+use measure::{End, Origin, PairSummary, Point, PublishedFigure, Run, SCHEMA, Skipped};
+use serde_json::json;
 use sys::signal;
 use trial::{TrialError, place};
 use wire::Rate;
@@ -21,7 +22,7 @@ use crate::{
     access::gain_access,
     args::{SingleRxQueueArgs, frame_senders},
     failure::{Failure, Status},
-    output::{Form, printed},
+    output::{self, Form, printed},
     pipeline::{Ending, Pipeline},
     start::opening,
 };
@@ -39,6 +40,7 @@ pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
         read_lab_interfaces(&plan.lab()).map_err(|error| explain_lab(&TrialError::from(error)))?;
     pipeline.begin(&start)?;
     let mut rows: Vec<SingleRxQueueRow> = Vec::new();
+    let mut without_loss: Vec<FloodWithoutLoss> = Vec::new();
     let mut end = End::default();
     let mut broken_output = None;
     let began = Instant::now();
@@ -56,6 +58,13 @@ pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
                 rows.push(row.clone());
                 end.trials.push(trial.clone());
             }
+            SingleRxQueueEvent::Searched(row, trial) => {
+                let rate = row.asked_pps.unwrap_or(0.0);
+                let name = format!("without loss? {rate:.0} pps, {}", row.filter);
+                live.row(&name, trial, (rows.len() as u32, SINGLE_RX_QUEUE.len() as u32));
+                end.trials.push(trial.clone());
+            }
+            SingleRxQueueEvent::WithoutLoss(found) => without_loss.push(found),
             SingleRxQueueEvent::Skipped(filter, reason) => {
                 end.skipped.push(Skipped { engine: filter.to_string(), reason });
             }
@@ -65,7 +74,8 @@ pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
     live.end();
     end.duration_s = began.elapsed().as_secs_f64();
     end.pairs = PairSummary::of(&end.trials);
-    end.points = rows.iter().map(SingleRxQueueRow::point).collect();
+    end.points =
+        rows.iter().map(SingleRxQueueRow::point).chain(without_loss.iter().map(lossless_point)).collect();
     end.figures = single_rx_queue_figures(&rows);
     let skips = |filter| end.skipped.iter().any(|skipped| skipped.engine == filter);
     let expected = SINGLE_RX_QUEUE.iter().filter(|(_, filter)| !skips(filter.to_string())).count();
@@ -74,9 +84,13 @@ pub(super) fn run(args: &SingleRxQueueArgs) -> Result<bool, Failure> {
         end.notes.push(format!("cut short after {} of {expected} rows", rows.len()));
     }
     end.notes.extend(remarks(&rows));
+    end.notes.extend(without_loss.iter().map(lossless_words));
     let run = Run { schema: SCHEMA.into(), start, intervals: Vec::new(), end };
     let failure = broken_output.or(outcome.err().map(explain));
-    let text = |run: &Run, out: &mut dyn Write| write_end(&run.end, out);
+    let text = |run: &Run, out: &mut dyn Write| {
+        write_others(&rows, out)?;
+        write_end(&run.end, out)
+    };
     pipeline.conclude(&run, Ending { failure, text: Some(&text), ..Ending::default() })
 }
 
@@ -105,6 +119,9 @@ fn plan(args: &SingleRxQueueArgs) -> Result<SingleRxQueuePlan, Failure> {
             ipv6: false,
             taken: Taken::default(),
         }),
+        queue: args.queue,
+        state: output::state_folder(),
+        without_loss: args.ndr,
         tx: args.tx.clone(),
         valid_pps,
         transfer_bps,
@@ -127,12 +144,20 @@ fn remarks(rows: &[SingleRxQueueRow]) -> Vec<String> {
              that was not (medians of rows)."
         ));
     }
-    let mut shown: Vec<(FloodFilter, &DivertedQueues)> = Vec::new();
+    remarks.extend(isolation_words(rows));
+    let mut shown: Vec<(FloodFilter, String)> = Vec::new();
     for (filter, diverted) in rows.iter().filter_map(|row| Some((row.filter, row.diverted.as_ref()?))) {
-        if !shown.contains(&(filter, diverted)) {
-            shown.push((filter, diverted));
-            remarks.push(format!("{filter}: {}.", diverted_words(diverted)));
+        let words = (filter, diverted_words(diverted));
+        if !shown.contains(&words) {
+            remarks.push(format!("{filter}: {}.", words.1));
+            shown.push(words);
         }
+    }
+    let checks = rows.iter().filter_map(|row| row.diverted.as_ref()?.other_queues_ns);
+    if let Some(ns) = measure::median(&checks.map(|ns| ns as f64).collect::<Vec<_>>()) {
+        remarks.push(format!(
+            "The diversion's program takes {ns:.0} ns of each packet on a queue that is not diverted, with the packet in the CPU's cache."
+        ));
     }
     for row in rows {
         let lost: Vec<String> =
@@ -158,11 +183,57 @@ fn remarks(rows: &[SingleRxQueueRow]) -> Vec<String> {
 fn diverted_words(diverted: &DivertedQueues) -> String {
     let queues: Vec<String> = diverted.queues.iter().map(u32::to_string).collect();
     let mode = diverted.copy_mode.as_ref().map_or(String::new(), |mode| format!(" through AF_XDP ({mode})"));
-    let picked = match diverted.card_rules {
-        0 => "the program selects the packets".to_owned(),
-        rules => format!("{rules} rules of the card steer the packets there"),
+    let picked = match (&diverted.card_rules[..], &diverted.selected[..]) {
+        ([], _) => "the program selects the packets".to_owned(),
+        (rules, []) => format!("the card steers the packets there ({})", rules.join(", ")),
+        (rules, selected) => {
+            format!(
+                "the card steers some ({}), the program selects {}",
+                rules.join(", "),
+                selected.join(", ")
+            )
+        }
     };
     format!("diverted queue {}{mode}; {picked}", queues.join(", "))
+}
+
+/// What the diversions did to the flows on other queues.
+fn isolation_words(rows: &[SingleRxQueueRow]) -> Option<String> {
+    let calm = rows.iter().find(|row| row.load == FloodLoad::None && row.filter == FloodFilter::Service)?;
+    let diverted = rows.iter().filter(|row| row.load != FloodLoad::None && row.filter.is_diversion());
+    let flows: Vec<(&OtherFlows, f64)> = diverted
+        .filter_map(|row| Some((row.others.as_ref()?, row.transfer_bps / calm.transfer_bps.max(1.0))))
+        .collect();
+    let exact = flows.iter().filter(|(others, _)| others.is_exact()).count();
+    let least = flows.iter().map(|(_, ratio)| *ratio).min_by(f64::total_cmp)?;
+    let most = flows.iter().map(|(_, ratio)| *ratio).max_by(f64::total_cmp)?;
+    Some(format!(
+        "Other queues during a diverted flood: in {exact} of {} rows every packet of the UDP flow arrived and was counted \
+         once by its queue; the transfer had {least:.3} to {most:.3} times its rate without flood and diversion.",
+        flows.len()
+    ))
+}
+
+fn lossless_words(found: &FloodWithoutLoss) -> String {
+    let FloodWithoutLoss { filter, flood_pps, limit } = found;
+    let rate = flood_pps.map_or("none".to_owned(), |pps| format!("{:.3} Mpps", pps / 1e6));
+    let limit = match limit {
+        LimitedBy::Loss => "above it packets are lost",
+        LimitedBy::Generator | LimitedBy::MaxLoad => "the sender makes no more",
+        LimitedBy::MinLoad => "a hundredth of the full flood loses packets, too",
+        LimitedBy::Unfinished => "the search was not finished",
+    };
+    format!("Highest flood without loss, {filter}: {rate}; {limit}.")
+}
+
+fn lossless_point(found: &FloodWithoutLoss) -> Point {
+    let values = [
+        ("flood", json!(FloodLoad::WithoutLoss)),
+        ("filter", json!(found.filter.to_string())),
+        ("flood_pps", json!(found.flood_pps)),
+        ("limited_by", json!(found.limit)),
+    ];
+    Point { values: values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect() }
 }
 
 fn explain(error: SingleRxQueueError) -> Failure {
@@ -230,11 +301,41 @@ fn load_words(load: FloodLoad) -> String {
         FloodLoad::None => "none".to_owned(),
         FloodLoad::Full => "full".to_owned(),
         FloodLoad::TenTimes => format!("{FLOOD_FACTOR:.0} x path"),
+        FloodLoad::WithoutLoss => "no loss".to_owned(),
     }
 }
 
 fn percent(share: f64) -> String {
     format!("{:.3}%", share * 100.0)
+}
+
+/// The flows on other queues, one line a row.
+fn write_others(rows: &[SingleRxQueueRow], out: &mut dyn Write) -> io::Result<()> {
+    let flows = rows.iter().filter_map(|row| Some((row, row.others.as_ref()?)));
+    for (number, (row, others)) in flows.enumerate() {
+        let OtherFlows {
+            beside_queue, beside_sent, beside_delivered, beside_counted, transfer_queue, ..
+        } = others;
+        if number == 0 {
+            writeln!(out, "Flow beside on queue {beside_queue}, transfer on queue {transfer_queue}")?;
+            writeln!(
+                out,
+                "{:<10} {:<27} {:>11} {:>9} {:>9} {:>9}  packets by queue",
+                "flood", "dropped by", "beside sent", "arrived", "counted", "TCP Mb/s"
+            )?;
+        }
+        let by_queue: Vec<String> = others.packets_by_queue.iter().map(u64::to_string).collect();
+        writeln!(
+            out,
+            "{:<10} {:<27} {beside_sent:>9} {:>9} {beside_delivered:>9} {:>9.1} {transfer_queue:>5}  {}",
+            load_words(row.load),
+            row.filter.to_string(),
+            beside_counted.map_or("-".into(), |packets| packets.to_string()),
+            row.transfer_bps / 1e6,
+            by_queue.join(" ")
+        )?;
+    }
+    Ok(())
 }
 
 fn write_end(end: &End, out: &mut dyn Write) -> io::Result<()> {
@@ -272,6 +373,7 @@ mod tests {
             lost: BTreeMap::new(),
             diverted: None,
             transfer_bps: 2e9,
+            others: None,
             cpus: Vec::new(),
         }
     }
@@ -313,11 +415,76 @@ mod tests {
             with(FloodFilter::DivertUser, 2e8, &[("RX ring full", 3)]),
         ]);
         assert!(told[0].contains(" 200 Mb/s during a flood that was diverted and 100 Mb/s "), "{told:?}");
-        let queues = DivertedQueues { queues: vec![0, 1], copy_mode: Some("copy".into()), card_rules: 0 };
+        let queues = DivertedQueues {
+            queues: vec![0, 1],
+            copy_mode: Some("copy".into()),
+            other_queues_ns: None,
+            card_rules: Vec::new(),
+            selected: Vec::new(),
+        };
         let diverted = SingleRxQueueRow { diverted: Some(queues), ..with(FloodFilter::DivertUser, 1e8, &[]) };
         let words = "divert --where user: diverted queue 0, 1 through AF_XDP (copy); the program selects the packets.";
         assert_eq!(remarks(&[diverted.clone(), diverted]), [words]);
         assert_eq!(told[1], "10 x path, divert --where user: lost 3 RX ring full.");
+    }
+
+    #[test]
+    fn a_steered_queue_has_its_rules_and_the_other_queues_their_counts() {
+        let others = |counted| OtherFlows {
+            beside_queue: 3,
+            beside_sent: 400,
+            beside_delivered: 400,
+            beside_counted: Some(counted),
+            transfer_queue: 2,
+            packets_by_queue: vec![1, 90_000, 700, counted],
+        };
+        let calm = SingleRxQueueRow {
+            load: FloodLoad::None,
+            filter: FloodFilter::Service,
+            others: Some(others(400)),
+            ..row(0.0)
+        };
+        let queues = DivertedQueues {
+            queues: vec![1],
+            copy_mode: Some("zero-copy".into()),
+            other_queues_ns: Some(9),
+            card_rules: vec!["rss.table bucket 7 of 128 to queue 1".into()],
+            selected: Vec::new(),
+        };
+        let flooded = |counted, transfer_bps| SingleRxQueueRow {
+            filter: FloodFilter::DivertUser,
+            others: Some(others(counted)),
+            diverted: Some(queues.clone()),
+            transfer_bps,
+            ..row(5e6)
+        };
+        let rows = [calm, flooded(400, 1.98e9), flooded(401, 2e9)];
+        let told = remarks(&rows);
+        assert!(told[1].contains(" in 1 of 2 rows ") && told[1].contains("0.990 to 1.000 times"), "{told:?}");
+        assert_eq!(
+            told[2],
+            "divert --where user: diverted queue 1 through AF_XDP (zero-copy); the card steers the packets there (rss.table \
+             bucket 7 of 128 to queue 1)."
+        );
+        assert!(told[3].contains(" takes 9 ns of each packet"), "{told:?}");
+        let mut out = Vec::new();
+        write_others(&rows, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(last[last.len() - 8..], ["401", "400", "2000.0", "2", "1", "90000", "700", "401"]);
+        assert!(text.starts_with("Flows on other queues: packets of a UDP flow on queue 3,"), "{text}");
+    }
+
+    #[test]
+    fn a_flood_without_loss_has_what_limits_it() {
+        let found = |flood_pps, limit| {
+            lossless_words(&FloodWithoutLoss { filter: FloodFilter::DivertXdp, flood_pps, limit })
+        };
+        assert_eq!(
+            found(Some(1.5e6), LimitedBy::Loss),
+            "Highest flood without loss, divert --where xdp: 1.500 Mpps; above it packets are lost."
+        );
+        assert!(found(None, LimitedBy::MinLoad).contains(": none; a hundredth"));
     }
 
     #[test]

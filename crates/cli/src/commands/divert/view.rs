@@ -18,8 +18,12 @@ pub(super) fn write_steps(
 ) -> io::Result<()> {
     let steps = plan.steps(card);
     let program_ns = plan.program_cost(card).map(|cost| cost.as_nanos() as u64);
+    let other_queues_ns = plan.other_queues_cost(card).map(|cost| cost.as_nanos() as u64);
     if args.json {
-        let document = json!({"plan": plan, "card": card, "steps": steps, "program_ns": program_ns});
+        let document = json!({
+            "plan": plan, "card": card, "steps": steps,
+            "program_ns": program_ns, "other_queues_ns": other_queues_ns,
+        });
         serde_json::to_writer_pretty(&mut *out, &document)?;
         return writeln!(out);
     }
@@ -33,10 +37,11 @@ pub(super) fn write_steps(
         }
         None => writeln!(out, "ends by Ctrl-C or linerate divert stop")?,
     }
-    match program_ns {
-        Some(ns) => writeln!(
+    match program_ns.zip(other_queues_ns) {
+        Some((ns, other_ns)) => writeln!(
             out,
-            "the program takes {ns} ns here for a packet in the CPU's cache; each packet of {} pays that",
+            "the program takes {ns} ns here for a packet of a diverted queue and {other_ns} ns for one of another queue of {}, \
+             with the packet in the CPU's cache",
             plan.interface
         ),
         None => Ok(()), // without the privilege to load it
