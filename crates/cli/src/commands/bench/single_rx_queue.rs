@@ -460,13 +460,13 @@ mod tests {
         };
         let rows = [calm, flooded(400, 1.98e9), flooded(401, 2e9)];
         let told = remarks(&rows);
-        assert!(told[1].contains(" in 1 of 2 rows ") && told[1].contains("0.990 to 1.000 times"), "{told:?}");
+        assert!(told[0].contains(" in 1 of 2 rows ") && told[0].contains("0.990 to 1.000 times"), "{told:?}");
         assert_eq!(
-            told[2],
+            told[1],
             "divert --where user: diverted queue 1 through AF_XDP (zero-copy); the card steers the packets there (rss.table \
              bucket 7 of 128 to queue 1)."
         );
-        assert!(told[3].contains(" takes 9 ns of each packet"), "{told:?}");
+        assert!(told[2].contains(" takes 9 ns of each packet"), "{told:?}");
         let mut out = Vec::new();
         write_others(&rows, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
