@@ -77,7 +77,7 @@ bench-micro: ## nanoseconds of the hot functions
 bench-stats: ## what receive statistics cost, level by level (root)
 	$(CARGO) bench --locked -p linerate-traffic --bench statistics
 
-bench-view: build ## what a screen, a browser and metrics cost the measured rate, turn by turn
+bench-view: ## what a screen, a browser and metrics cost the measured rate, trial by trial in one lab (root)
 	@scripts/bench-view $(ROUNDS)
 
 report-shots: build ## pictures of every kind of report at three widths, light and dark (needs chromium, root)

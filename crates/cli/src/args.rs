@@ -38,7 +38,9 @@ pub(crate) use divert::{
     DivertArgs, DivertCommand, DivertQueueArgs, DivertStatusArgs, DivertStopArgs, DivertTestArgs, PlaceArg,
     QueueList, SteerArg,
 };
-pub(crate) use engines::{frame_senders, listed, packet_senders, returning_senders, sends_packets};
+pub(crate) use engines::{
+    engine_names, frame_senders, listed, packet_senders, returning_senders, sends_packets,
+};
 pub(crate) use exact::ExactArgs;
 #[cfg(feature = "fleet")]
 pub(crate) use fleet::{
@@ -71,6 +73,10 @@ pub(crate) use trials::{
 };
 pub(crate) use tune::{GoalOfTuneArg, TuneArgs};
 pub(crate) use view::ViewArgs;
+
+/// Help with a command's examples before its options.
+pub(crate) const EXAMPLES_FIRST: &str =
+    "{before-help}{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
 /// Measures how many packets per second this machine can send and receive, and where every other packet went.
 #[derive(Debug, Parser)]
@@ -168,6 +174,32 @@ mod tests {
         let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         text.split_terminator('\0').map(Into::into).collect()
+    }
+
+    /// The examples in a command's help, and in those of its subcommands: command lines without the words behind them.
+    fn examples(command: &clap::Command, found: &mut Vec<String>) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = help.lines().filter_map(|line| line.strip_prefix("  linerate "));
+        found.extend(lines.map(|line| format!("linerate {}", line.split("  ").next().unwrap())));
+        command.get_subcommands().for_each(|command| examples(command, found));
+    }
+
+    #[test]
+    fn examples_in_help_are_right_and_before_the_options() {
+        let mut found = Vec::new();
+        examples(&Cli::command(), &mut found);
+        for example in &found {
+            let example = example.trim_end_matches(" &");
+            assert!(crate::scenario::parse(words(example)).is_ok(), "{example}");
+        }
+        assert!(found.len() > 25, "{found:?}");
+        for name in ["bench", "send", "recv", "tune", "ledger", "divert", "report", "compare", "model"] {
+            let mut cli = Cli::command();
+            let help = cli.find_subcommand_mut(name).unwrap().render_help().to_string();
+            let place =
+                |words: &str| help.find(words).unwrap_or_else(|| panic!("{name}: no {words}: {help}"));
+            assert!(place("Examples:") < place("Options:"), "{name}: {help}");
+        }
     }
 
     #[test]

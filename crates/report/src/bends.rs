@@ -17,6 +17,11 @@ pub(crate) fn is_about_throughput(scenario: Option<&str>, points: &[Point]) -> b
     scenario == Some("10gbe") || points.iter().all(is_stream)
 }
 
+/// Whether a run's combinations are compared by bits per second.
+pub(crate) fn compares_bits(scenario: Option<&str>, points: &[Point]) -> bool {
+    !points.is_empty() && is_about_throughput(scenario, points)
+}
+
 /// The built-in scenario that a run repeats.
 pub(crate) fn scenario(start: &Start) -> Option<&str> {
     start.asked.get("scenario").and_then(|name| name.as_str())

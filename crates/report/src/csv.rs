@@ -1,7 +1,7 @@
 //! A run as CSV (RFC 4180, UTF-8, a header line): tidy, one row per trial, columns named as in the JSON.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io::{self, Write},
 };
 
@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::{
     escape,
     figures::{FIGURES, Quantity},
+    points,
     value::plain,
 };
 
@@ -37,30 +38,68 @@ pub fn write_csv(run: &Run, out: &mut impl Write) -> io::Result<()> {
         .map(|text| escape::csv(text));
     for trial in &run.end.trials {
         let of_trial = columns().map(|(_, of)| of(trial).as_ref().map_or_else(String::new, field));
-        let asked = parameters.iter().map(|name| match trial.parameters.get(*name) {
-            None | Some(Value::Null) => String::new(),
-            Some(Value::Number(number)) => number.to_string(),
-            Some(other) => escape::csv(&plain(other)),
-        });
+        let asked = parameters.iter().map(|name| trial.parameters.get(*name).map_or_else(String::new, one));
         let lost = places.iter().map(|place| lost_at_place(trial, place).to_string());
         write_row(asked.chain(of_run.iter().cloned()).chain(of_trial).chain(lost), out)?;
     }
     Ok(())
 }
 
-/// Writes one row per point, its parameters and results as columns in alphabetical order.
+/// Writes one row per point: parameters, then results; what a value contains has columns of its own, `lost_packets_by_place_ring`.
 pub fn write_points_csv(points: &[Point], out: &mut impl Write) -> io::Result<()> {
-    let names: BTreeSet<&String> = points.iter().flat_map(|point| point.values.keys()).collect();
-    write_row(names.iter().map(|name| escape::csv(name)), out)?;
-    for point in points {
-        let fields = names.iter().map(|name| match point.values.get(*name) {
-            None | Some(Value::Null) => String::new(),
-            Some(Value::Number(number)) => number.to_string(),
-            Some(other) => escape::csv(&plain(other)),
-        });
-        write_row(fields, out)?;
+    let rows: Vec<BTreeMap<(usize, String), &Value>> = {
+        let axes = points::axes(points);
+        let parameters: Vec<&String> = axes.series.iter().chain(&axes.x).collect();
+        let rank =
+            |name: &String| parameters.iter().position(|known| *known == name).unwrap_or(parameters.len());
+        points
+            .iter()
+            .map(|point| {
+                let mut fields = BTreeMap::new();
+                for (name, value) in &point.values {
+                    flatten(rank(name), in_one_word(name), value, &mut fields);
+                }
+                fields
+            })
+            .collect()
+    };
+    let names: BTreeSet<&(usize, String)> = rows.iter().flat_map(BTreeMap::keys).collect();
+    write_row(names.iter().map(|(_, name)| escape::csv(name)), out)?;
+    for row in &rows {
+        write_row(names.iter().map(|name| row.get(*name).map_or_else(String::new, |value| one(value))), out)?;
     }
     Ok(())
+}
+
+/// The plain values in a value, each under its own name.
+fn flatten<'v>(
+    rank: usize,
+    name: String,
+    value: &'v Value,
+    fields: &mut BTreeMap<(usize, String), &'v Value>,
+) {
+    match value {
+        Value::Array(values) => {
+            let parts = values.iter().enumerate();
+            parts.for_each(|(at, value)| flatten(rank, format!("{name}_{at}"), value, fields));
+        }
+        Value::Object(values) => {
+            let parts = values.iter();
+            parts.for_each(|(part, value)| {
+                flatten(rank, format!("{name}_{}", in_one_word(part)), value, fields)
+            });
+        }
+        value => drop(fields.insert((rank, name), value)),
+    }
+}
+
+/// A plain value as a field; nothing for what was not measured.
+fn one(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Number(number) => number.to_string(),
+        other => escape::csv(&plain(other)),
+    }
 }
 
 /// The columns of a trial: their names, and what they hold.
@@ -94,4 +133,31 @@ fn lost_at_place(trial: &Trial, place: &str) -> u64 {
 fn write_row(fields: impl Iterator<Item = String>, out: &mut impl Write) -> io::Result<()> {
     // RFC 4180 ends lines with CR LF; every reader accepts LF, and so do line tools
     writeln!(out, "{}", fields.collect::<Vec<_>>().join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn points_have_parameters_first_and_a_column_for_each_plain_value() {
+        let point = |filter: &str, busy: [f64; 2], lost: Value| {
+            let values = [
+                ("filter", json!(filter)),
+                ("busy ratio", json!(busy)),
+                ("a_pps", json!(1.5)),
+                ("lost", lost),
+            ];
+            Point { values: values.map(|(name, value)| (name.to_owned(), value)).into() }
+        };
+        let points =
+            [point("nft, ingress", [0.5, 1.0], json!({})), point("XDP", [0.0, 1.0], json!({"RX ring": 3}))];
+        let mut csv = Vec::new();
+        write_points_csv(&points, &mut csv).unwrap();
+        let wanted = "filter,a_pps,busy_ratio_0,busy_ratio_1,lost_rx_ring\n\
+                      \"nft, ingress\",1.5,0.5,1.0,\nXDP,1.5,0.0,1.0,3\n";
+        assert_eq!(String::from_utf8(csv).unwrap(), wanted);
+    }
 }

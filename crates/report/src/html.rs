@@ -101,11 +101,12 @@ fn write_body(run: &Run, page: &mut Page) {
     by_rate(&mut rungs);
     tuned::write(run, page);
     charts::write_throughput(run, page);
-    filters::write(&run.end.points, page);
+    filters::write(&run.end.points, &run.end.figures, page);
     fleet::write(run, page);
     // The plot before its tables.
     let is_ladder = !rungs.is_empty() && !instructions::is_counted(run);
-    let many = rungs.len() > MOST_RUNGS && !run.end.points.is_empty();
+    let is_about_filters = !crate::filters::rows(&run.end.points).is_empty();
+    let many = (rungs.len() > MOST_RUNGS || is_about_filters) && !run.end.points.is_empty();
     if is_ladder && !many {
         charts::write_ladder(&rungs, page);
     }

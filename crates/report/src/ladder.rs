@@ -76,6 +76,11 @@ pub(crate) fn best<'s, 'r>(rungs: &'s [Rung<'r>]) -> Option<&'s Rung<'r>> {
     rungs.iter().max_by(|a, b| a.pair.delivered_pps.median.total_cmp(&b.pair.delivered_pps.median))
 }
 
+/// The pair that delivered the most bits of payload.
+pub(crate) fn best_by_bits<'s, 'r>(rungs: &'s [Rung<'r>]) -> Option<&'s Rung<'r>> {
+    rungs.iter().max_by(|a, b| a.payload_bps().total_cmp(&b.payload_bps()))
+}
+
 impl Varying {
     pub(crate) fn among<'p>(pairs: impl IntoIterator<Item = &'p PairSummary>) -> Self {
         let pairs: Vec<&PairSummary> = pairs.into_iter().collect();
@@ -116,6 +121,15 @@ impl Rung<'_> {
     /// The median over the trials that know the value.
     pub(crate) fn median(&self, value: impl Fn(&Trial) -> Option<f64>) -> Option<f64> {
         median(&self.trials.iter().filter_map(|trial| value(trial)).collect::<Vec<_>>())
+    }
+
+    /// Bits of payload delivered per second, median: of a stream its bytes, else of the packets.
+    pub(crate) fn payload_bps(&self) -> f64 {
+        let of = |trial: &Trial| match &trial.stream {
+            Some(stream) => stream.delivered_bps,
+            None => trial.delivered_pps * 8.0 * f64::from(trial.payload_bytes),
+        };
+        self.median(|trial| Some(of(trial))).unwrap_or(0.0)
     }
 
     /// Median loss, 0..=1.

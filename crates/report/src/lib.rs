@@ -43,6 +43,7 @@ mod matrix;
 mod number;
 mod occasion;
 mod points;
+mod policies;
 mod profile;
 mod queues;
 mod reception;

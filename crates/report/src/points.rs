@@ -52,8 +52,18 @@ const PARAMETERS: [&str; 10] =
     ["payload", "frame_size", "datagram", "size", "offered", "asked", "threads", "batch", "ring", "time"];
 
 /// The most informative results, in order; any others follow.
-const RESULTS: [&str; 6] =
-    ["delivered_pps", "delivered_bps", "sent_pps", "loss_ratio", "tx_ns_per_packet", "rx_ns_per_packet"];
+const RESULTS: [&str; 10] = [
+    "delivered_pps",
+    "delivered_bps",
+    "sent_pps",
+    "loss_ratio",
+    "tx_ns_per_packet",
+    "rx_ns_per_packet",
+    "flood_pps",
+    "filtered_of_flood_ratio",
+    "valid_delivered_ratio",
+    "transfer_bps",
+];
 
 /// Finds the roles. The stepped parameter is the number that takes the same values in every series and
 /// differs within each; among several, one with a typical name, then the one with the most values.
@@ -61,7 +71,9 @@ const RESULTS: [&str; 6] =
 pub(crate) fn axes(points: &[Point]) -> Axes {
     let names: BTreeSet<&String> = points.iter().flat_map(|point| point.values.keys()).collect();
     let is_word = |name: &String| {
-        points.iter().any(|point| matches!(point.values.get(name), Some(Value::String(_) | Value::Bool(_))))
+        let known = points.iter().filter_map(|point| point.values.get(name));
+        unit_of(points, name).is_none()
+            && known.into_iter().any(|value| matches!(value, Value::String(_) | Value::Bool(_)))
     };
     let (mut series, mut numbers): (Vec<String>, Vec<String>) = names.into_iter().cloned().partition(is_word);
     let x = take_stepped(&mut numbers, points, &series);
@@ -75,7 +87,15 @@ pub(crate) fn axes(points: &[Point]) -> Axes {
         ENDS.iter().filter_map(|end| name.strip_suffix(end)).any(|of| numbers.iter().any(|known| known == of))
     };
     let mut results: Vec<String> = numbers.iter().filter(|name| !is_end(name)).cloned().collect();
-    results.sort_by_key(|name| RESULTS.iter().position(|known| known == name).unwrap_or(RESULTS.len()));
+    // Lists and tables in a value are wide, and have no place in a plot.
+    let is_composite = |name: &String| {
+        let is_one = |value: &Value| value.is_array() || value.is_object();
+        points.iter().any(|point| point.values.get(name).is_some_and(is_one))
+    };
+    results.sort_by_key(|name| {
+        let rank = RESULTS.iter().position(|known| known == name).unwrap_or(RESULTS.len());
+        (is_composite(name), rank)
+    });
     Axes { series, x, results }
 }
 
@@ -183,7 +203,43 @@ fn series_name(point: &Point, series: &[String]) -> String {
 }
 
 pub(crate) fn number(point: &Point, name: &str) -> Option<f64> {
-    point.values.get(name).and_then(Value::as_f64).filter(|value| value.is_finite())
+    let value = match point.values.get(name)? {
+        Value::String(text) => quantity(text).map(|(value, _)| value),
+        value => value.as_f64(),
+    };
+    value.filter(|value| value.is_finite())
+}
+
+/// A parameter as it was typed, with its unit: 100kpps, 20ms.
+fn quantity(text: &str) -> Option<(f64, &'static str)> {
+    const UNITS: [(&str, &str, f64); 6] = [
+        ("bpsl1", "bit/s on the wire", 1.0),
+        ("pps", "pps", 1.0),
+        ("bps", "bit/s", 1.0),
+        ("ms", "s", 1e-3),
+        ("us", "s", 1e-6),
+        ("s", "s", 1.0),
+    ];
+    let (rest, unit, factor) =
+        UNITS.iter().find_map(|(ending, unit, factor)| Some((text.strip_suffix(ending)?, *unit, *factor)))?;
+    let prefixes = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
+    let prefix = prefixes.iter().find_map(|(prefix, by)| Some((rest.strip_suffix(*prefix)?, *by)));
+    let (digits, by) = prefix.filter(|_| unit != "s").unwrap_or((rest, 1.0));
+    Some((digits.parse::<f64>().ok()? * by * factor, unit))
+}
+
+/// The unit of a parameter whose values are all such quantities.
+fn unit_of(points: &[Point], name: &str) -> Option<&'static str> {
+    let mut values = points.iter().filter_map(|point| point.values.get(name)).peekable();
+    let of = |value: &Value| quantity(value.as_str()?).map(|(_, unit)| unit);
+    let first = of(values.peek()?)?;
+    values.all(|value| of(value) == Some(first)).then_some(first)
+}
+
+/// A parameter's name with its unit, if its values have one.
+pub(crate) fn parameter_in_words(points: &[Point], name: &str) -> String {
+    let words = in_words(name);
+    unit_of(points, name).map_or_else(|| words.clone(), |unit| format!("{words} ({unit})"))
 }
 
 /// A parameter's or result's name as a person reads it, with its unit: `delivered_pps` is "delivered (pps)".
@@ -288,6 +344,27 @@ mod tests {
         };
         let axes = axes(&[point(1e5, 0.1), point(2e5, 0.2), point(3e5, 0.3), point(4e5, 0.3)]);
         assert_eq!(axes.x.as_deref(), Some("rate"));
+    }
+
+    #[test]
+    fn a_rate_as_it_was_typed_is_a_number_in_its_unit() {
+        let point = |rate: &str, received: f64| Point {
+            values: BTreeMap::from([
+                ("rate".to_string(), json!(rate)),
+                ("received_pps".into(), json!(received)),
+            ]),
+        };
+        let points = [point("1Mpps", 2.0), point("100kpps", 1.0)];
+        let axes = axes(&points);
+        assert_eq!((axes.x.as_deref(), axes.series.len()), (Some("rate"), 0));
+        assert_eq!(lines(&points, &axes, "received_pps")[0].points, [(1e5, 1.0), (1e6, 2.0)]);
+        assert_eq!(parameter_in_words(&points, "rate"), "rate (pps)");
+        let mixed = [point("max", 2.0), point("100kpps", 1.0)];
+        assert_eq!(super::axes(&mixed).series, ["rate"], "a word among them makes all words");
+        let units = ["20ms", "3us", "2s", "10Gbps", "1Mbpsl1", "5"].map(quantity);
+        let known = [(0.02, "s"), (3e-6, "s"), (2.0, "s"), (1e10, "bit/s"), (1e6, "bit/s on the wire")];
+        assert_eq!(units[..5], known.map(Some));
+        assert_eq!(units[5], None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
     number::{self, RateUnit},
     points::{self, Axes},
     table::{Cell, Column, Table},
-    value::plain,
+    value::{plain, rounded},
 };
 
 /// One row per pair; medians over its trials.
@@ -260,7 +260,7 @@ fn cell(value: Option<&Value>) -> Cell {
     match value {
         None | Some(Value::Null) => Cell::figure(None, number::plain),
         Some(Value::Number(figure)) => Cell::figure(figure.as_f64(), number::plain),
-        Some(other) => Cell::words(plain(other)),
+        Some(other) => Cell::words(rounded(other)),
     }
 }
 

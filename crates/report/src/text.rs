@@ -189,11 +189,14 @@ fn write_ledgers(rungs: &[Rung], style: Style, out: &mut Vec<u8>) -> io::Result<
 
 /// The tables of results beyond the ladder.
 pub(crate) fn summaries(run: &Run) -> Vec<Table> {
+    let of_others = [tuned::waterfall(run), tuned::rejected(run), fleet::hosts(run)];
+    of_others.into_iter().filter(|table| table.rows() > 0).chain(found(run)).collect()
+}
+
+/// Published figures beside this run's, and the results of throughput searches.
+pub(crate) fn found(run: &Run) -> Vec<Table> {
     let found = &run.end.throughput;
     let all = [
-        tuned::waterfall(run),
-        tuned::rejected(run),
-        fleet::hosts(run),
         throughput::figures(&run.end.figures),
         throughput::goals(found),
         throughput::latency(found),

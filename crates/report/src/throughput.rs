@@ -177,7 +177,10 @@ pub(crate) fn figures(figures: &[Figure]) -> Table {
     ));
     table
         .push(Column::words("measured at", figures.iter().map(|f| Cell::words(counterpart(f)))).gives_way(1));
-    if figures.iter().any(|figure| !figure.conditions.is_empty()) {
+    // One publication's conditions are the same for most of its figures.
+    let conditions: BTreeSet<&str> = figures.iter().map(|figure| figure.conditions.as_str()).collect();
+    let common = conditions.first().filter(|only| conditions.len() == 1 && !only.is_empty());
+    if common.is_none() && figures.iter().any(|figure| !figure.conditions.is_empty()) {
         table.push(
             Column::words("its conditions", figures.iter().map(|f| Cell::words(&f.conditions))).gives_way(3),
         );
@@ -189,6 +192,10 @@ pub(crate) fn figures(figures: &[Figure]) -> Table {
         let derived: Vec<&str> = derived.into_iter().collect();
         table.legend =
             format!("derived: computed from {}, not printed in the publication.", derived.join("; from "));
+    }
+    if let Some(common) = common {
+        let gap = if table.legend.is_empty() { "" } else { " " };
+        table.legend = format!("{}{gap}published: {common}.", table.legend);
     }
     table
 }

@@ -1,13 +1,13 @@
 //! The verdict on a run in one sentence, and the remarks that its numbers must be quoted with.
 
-use measure::{Figure, Point, Run, Trial};
+use measure::{Figure, Origin, Point, Run, Trial};
 
 use crate::{
     answers, bends, capacity, filters, fleet, idle, instructions,
     ladder::{self, Rung, rungs},
     number,
     points::{self, Axes},
-    throughput, tuned,
+    policies, throughput, tuned,
 };
 
 /// The run in one sentence, raw, to be escaped.
@@ -44,6 +44,9 @@ fn measured(run: &Run) -> String {
     if let Some(found) = filters::verdict(&run.end.points) {
         return found;
     }
+    if let Some(found) = policies::verdict(&run.end.points) {
+        return found;
+    }
     if let Some(found) = throughput::verdict(&run.end.throughput) {
         return found;
     }
@@ -54,7 +57,10 @@ fn measured(run: &Run) -> String {
     if let Some(found) = instructions::verdict(&rungs).filter(|_| instructions::is_counted(run)) {
         return found;
     }
-    let Some(best) = ladder::best(&rungs) else {
+    let scenario = bends::scenario(&run.start);
+    let is_about_bits = bends::compares_bits(scenario, &run.end.points);
+    let best = if is_about_bits { ladder::best_by_bits(&rungs) } else { ladder::best(&rungs) };
+    let Some(best) = best else {
         return of_points(&run.end.points);
     };
     if rungs.iter().all(|rung| rung.trials.iter().all(|trial| trial.sent == 0)) {
@@ -66,7 +72,7 @@ fn measured(run: &Run) -> String {
             _ => format!("{sentences} But {}.", ledgers(&rungs)),
         };
     }
-    let known = delivered(best, rungs.len());
+    let known = delivered(best, rungs.len(), is_about_bits);
     match unobserved(&rungs) {
         0 => format!("{known}; {}, and {}.", ledgers(&rungs), rates(&rungs)),
         n if n == rungs.len() => format!("{known}; {}.", rates(&rungs)),
@@ -87,7 +93,7 @@ fn of_points(points: &[Point]) -> String {
     }
 }
 
-fn delivered(best: &Rung, pairs: usize) -> String {
+fn delivered(best: &Rung, pairs: usize, is_about_bits: bool) -> String {
     if let Some(why) = best.ledger().unknown_because() {
         let sent = number::rate(best.pair.sent_pps.median);
         return format!(
@@ -101,8 +107,20 @@ fn delivered(best: &Rung, pairs: usize) -> String {
         let bps =
             best.median(|trial| trial.stream.as_ref().map(|stream| stream.delivered_bps)).unwrap_or(0.0);
         let (rate, size) = (number::bits_per_second(bps), number::count(stream.message_bytes.into()));
-        let of = if pairs == 1 { String::new() } else { format!("of {pairs} combinations, ") };
-        return format!("{of}{} delivered {rate} in messages of {size} bytes", best.name);
+        let name = &best.name;
+        return match pairs {
+            1 => format!("{name} delivered {rate} in messages of {size} bytes"),
+            _ => format!(
+                "Of {pairs} combinations, {name} delivered the most: {rate} in messages of {size} bytes"
+            ),
+        };
+    }
+    if is_about_bits {
+        let (name, rate) = (&best.name, number::bits_per_second(best.payload_bps()));
+        let size = best.pair.frame_size_bytes;
+        return format!(
+            "Of {pairs} combinations, {name} delivered the most: {rate} of payload in {size}-byte frames, {loss} % lost"
+        );
     }
     if pairs == 1 {
         format!("{} delivered {rate} of {size}-byte frames and lost {loss} %", best.name)
@@ -141,7 +159,9 @@ fn rates(rungs: &[Rung]) -> String {
 pub(crate) fn remarks(run: &Run) -> Vec<String> {
     // A search tries rates that are not held, and each load once.
     let is_ladder = run.end.throughput.is_empty();
-    let disagreements = if is_ladder { disagreements(&rungs(run)) } else { Vec::new() };
+    // Trials of a simulation do not vary by chance.
+    let is_measured = run.start.origin != Origin::Model;
+    let disagreements = if is_ladder && is_measured { disagreements(&rungs(run)) } else { Vec::new() };
     let mut remarks = remarks_beside_marks(run);
     // The early end, if any, comes first.
     let at = usize::from(run.end.interrupted);
@@ -159,6 +179,10 @@ pub(crate) fn remarks_beside_marks(run: &Run) -> Vec<String> {
     remarks.extend(bends::sentences(bends::scenario(&run.start), &run.end.points));
     if run.end.throughput.is_empty() {
         let rungs = rungs(run);
+        match rungs.iter().filter(|rung| shortfall(rung).is_some()).count() {
+            0..=MOST_SHORTFALLS => remarks.extend(rungs.iter().filter_map(shortfall)),
+            count => remarks.extend(shortfalls(&rungs, count)),
+        }
         remarks.extend(rungs.iter().flat_map(of_rung));
         remarks.extend(idle::remark(run, &rungs));
     }
@@ -187,19 +211,39 @@ fn disagreements(rungs: &[Rung]) -> Vec<String> {
     apart.iter().map(one).collect()
 }
 
+/// The most pairs whose generator fell short to name.
+const MOST_SHORTFALLS: usize = 3;
+
+fn shortfall(rung: &Rung) -> Option<String> {
+    let short: Vec<_> = rung.trials.iter().filter(|trial| !trial.receipt.kept_up).collect();
+    let worst = short.iter().map(|trial| trial.receipt.handed_pps).min_by(f64::total_cmp)?;
+    let (asked, worst, of) =
+        (number::rate(rung.pair.asked_pps?), number::rate(worst), of(short.len(), rung.trials.len()));
+    Some(format!(
+        "{}: the generator fell short of {asked} in {of}, {worst} at worst; this is not receiver loss.",
+        rung.name
+    ))
+}
+
+/// One remark for many pairs, with the smallest share of the requested rate.
+fn shortfalls(rungs: &[Rung], count: usize) -> Option<String> {
+    let held = |rung: &Rung| {
+        let asked = rung.pair.asked_pps?;
+        let short = rung.trials.iter().filter(|trial| !trial.receipt.kept_up);
+        short.map(|trial| trial.receipt.handed_pps / asked).min_by(f64::total_cmp)
+    };
+    let (name, least) =
+        rungs.iter().filter_map(|rung| Some((&rung.name, held(rung)?))).min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (all, least) = (rungs.len(), number::percent(least));
+    Some(format!(
+        "The generator fell short of the requested rate in {count} of {all} combinations, at worst {least} % of it \
+         ({name}); this is not receiver loss."
+    ))
+}
+
 fn of_rung(rung: &Rung) -> Vec<String> {
     let name = &rung.name;
     let mut remarks = Vec::new();
-    let short: Vec<_> = rung.trials.iter().filter(|trial| !trial.receipt.kept_up).collect();
-    if let (Some(worst), Some(asked)) =
-        (short.iter().map(|t| t.receipt.handed_pps).min_by(f64::total_cmp), rung.pair.asked_pps)
-    {
-        let (asked, worst, of) =
-            (number::rate(asked), number::rate(worst), of(short.len(), rung.trials.len()));
-        remarks.push(format!(
-            "{name}: the generator fell short of {asked} in {of}, {worst} at worst; this is not receiver loss."
-        ));
-    }
     let idle = rung.trials.iter().filter(|trial| trial.asked_pps.is_none() && trial.sent == 0).count();
     if idle > 0 {
         let of = of(idle, rung.trials.len());

@@ -181,7 +181,8 @@ impl OutputFile {
 impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.0 {
-            Begun::Beside { file, .. } => file.write(bytes),
+            // The user did not choose the name of the unfinished file, which its own errors would have.
+            Begun::Beside { file, .. } => file.as_file_mut().write(bytes),
             Begun::Elsewhere { file, .. } | Begun::Open(file) => file.write(bytes),
         }
     }

@@ -1,6 +1,7 @@
 //! Common parts of the tests of all crates.
 #![forbid(unsafe_code)]
 
+mod browser;
 mod cards;
 mod documents;
 mod hosts;
@@ -14,6 +15,7 @@ use std::{
 
 use lab::{Access, Lab, LabPlan, Vm, VmError, VmOutcome, VmPlan, VmStatus};
 
+pub use browser::Browser;
 pub use cards::{FakeCard, FakeDriver};
 pub use documents::{Shown, repository, shown_commands};
 pub use hosts::{Hosts, in_namespace};

@@ -25,6 +25,11 @@ fn receivers() -> impl Iterator<Item = (&'static str, RxFacts)> {
     engines().iter().filter_map(facts)
 }
 
+/// The names of all sending engines, or of all receiving ones.
+pub(crate) fn engine_names(of_senders: bool) -> Vec<&'static str> {
+    if of_senders { senders().collect() } else { receivers().map(|(name, _)| name).collect() }
+}
+
 /// Help for the senders of a ladder.
 pub(crate) fn senders_of_a_ladder() -> String {
     format!("Sending engines: {} [default: all that are available]", senders().collect::<Vec<_>>().join(", "))

@@ -163,13 +163,20 @@ pub(crate) enum GoalArg {
     Bypass,
 }
 
+fn settings_help() -> String {
+    format!(
+        "A setting and its value: ring.rx=512, rss.table=weights:0,1, feature.rx-gro=off; nic show lists this card's \
+         names, which begin with {}",
+        super::listed(&::nic::kinds().collect::<Vec<_>>(), "or")
+    )
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
     /// The interface
     #[arg(value_name = "INTERFACE")]
     pub(crate) interface: String,
-    /// A setting and its value: ring.rx=512, rss.table=weights:0,1, feature.rx-gro=off; show lists the names
-    #[arg(long = "set", value_name = "NAME=VALUE", required_unless_present = "plan")]
+    #[arg(long = "set", value_name = "NAME=VALUE", required_unless_present = "plan", help = settings_help())]
     pub(crate) settings: Vec<String>,
     /// Settings in a TOML file
     #[arg(long, value_name = "FILE")]

@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
+#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+  linerate report                                  the newest run as text
+  linerate report run.json -f html -o run.html     one page with charts
+  linerate report run.json -f csv")]
 pub(crate) struct ReportArgs {
     /// A saved run, or - for standard input [default: the newest in linerate's state directory]
     #[arg(value_name = "RUN")]
@@ -46,6 +50,9 @@ pub(crate) enum ReportForm {
 }
 
 #[derive(Debug, Args)]
+#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+  linerate compare before.json after.json                   status 1 if after is worse
+  linerate compare before.json after.json -f markdown")]
 pub(crate) struct CompareArgs {
     /// The baseline, then the runs to compare with it; with --history, a series in chronological order
     #[arg(value_name = "RUN", required_unless_present = "history")]

@@ -11,6 +11,11 @@ use super::{
 };
 
 #[derive(Debug, Args)]
+#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+  linerate send 192.0.2.7                  as fast as possible, to linerate recv on that host
+  linerate send 192.0.2.7 --rate 100kpps    at a rate that is held, or the exit status is 1
+  linerate send 192.0.2.7 --engine xdp --threads 2
+  linerate send --write-pcap sent.pcap 192.0.2.7 --count 10")]
 pub(crate) struct SendArgs {
     /// Receivers as ADDRESS or ADDRESS:PORT (an IPv6 address before a port in brackets), one thread each; the default port
     /// is 4321

@@ -12,6 +12,10 @@ use super::{
 };
 
 #[derive(Debug, Args)]
+#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+  linerate tune                         receive more packets per second, in the lab
+  linerate tune --goal tx --budget 2m   send more
+  linerate tune --peer 192.0.2.7        to another host, which runs linerate recv")]
 pub(crate) struct TuneArgs {
     /// Search in a private veth pair; the default unless interfaces or a peer are given
     #[arg(value_name = "lab", value_parser = ["lab"], conflicts_with_all = ["peer", "tx_interface"])]

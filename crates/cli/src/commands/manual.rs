@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use clap::CommandFactory;
+use clap::{Arg, Command, CommandFactory, builder::PossibleValuesParser};
 
 use crate::{
-    args::Cli,
+    args::{Cli, engine_names},
     failure::{Failure, Status},
 };
 
@@ -17,8 +17,23 @@ pub(crate) fn write_man_page() -> Result<bool, Failure> {
 
 pub(crate) fn write_completions(shell: clap_complete::Shell) -> Result<bool, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "linerate", &mut script);
+    clap_complete::generate(shell, &mut completed(Cli::command()), "linerate", &mut script);
     print(&script)
+}
+
+/// The command with the engines' names where an option takes an engine; their switches (`udp+gso`) are left to type.
+fn completed(command: Command) -> Command {
+    let sends = command.get_name() == "send";
+    let with_names = |arg: Arg| {
+        let takes_engine =
+            arg.get_value_names().is_some_and(|names| names.iter().any(|name| *name == "ENGINE"));
+        if !takes_engine {
+            return arg;
+        }
+        let is_sender = arg.get_id() == "tx" || sends && arg.get_id() == "engine";
+        arg.value_parser(PossibleValuesParser::new(engine_names(is_sender)))
+    };
+    command.mut_args(with_names).mut_subcommands(completed)
 }
 
 /// The page of linerate, then a section per command.
@@ -47,6 +62,23 @@ fn print(bytes: &[u8]) -> Result<bool, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+    use clap_complete::Shell;
+
+    use crate::args::{Cli, engine_names};
+
+    #[test]
+    fn engines_are_completed_by_name_in_every_shell() {
+        for shell in [Shell::Bash, Shell::Zsh] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut super::completed(Cli::command()), "linerate", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            for names in [engine_names(true), engine_names(false)] {
+                assert!(script.contains(&names.join(" ")), "{shell}: {names:?}");
+            }
+        }
+    }
+
     #[test]
     fn the_manual_lists_every_command_and_the_exit_statuses() {
         let mut page = Vec::new();

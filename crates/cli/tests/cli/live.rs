@@ -3,11 +3,13 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
-    process::{Child, ChildStderr, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
+    thread,
     time::Duration,
 };
 
 use serde_json::Value;
+use testing::Browser;
 
 use crate::support::{Recv, linerate, own_folder, run};
 
@@ -32,6 +34,14 @@ fn get(address: SocketAddr, target: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// What Prometheus' own tool says of metrics, where it is installed; the parser of crate `view` checks them everywhere.
+fn check_metrics(text: &str) {
+    let tool = Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).spawn();
+    let Ok(mut tool) = tool else { return eprintln!("no promtool here: package prometheus") };
+    tool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(tool.wait().unwrap().success(), "{text}");
 }
 
 /// All snapshots of a stream until the last one.
@@ -84,6 +94,7 @@ fn a_browser_sees_a_run_to_its_end_and_the_record_replays_it() {
         text.contains("linerate_lost_packets_total{run=\"") && text.contains("place=\"qdisc\"} 0"),
         "{text}"
     );
+    check_metrics(text.split_once("\r\n\r\n").expect("a body").1);
     let snapshots = stream(page, &token);
     let last = snapshots.last().expect("snapshots");
     assert_eq!((&last["command"], &last["phase"]), (&"send".into(), &"ended".into()));
@@ -107,6 +118,53 @@ fn a_browser_sees_a_run_to_its_end_and_the_record_replays_it() {
     assert_eq!(last["waterfall"]["from"][1], recorded["end"]["trials"][0]["sent"]);
     assert_eq!(last["phase"], "ended");
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn chromium_shows_a_run_beside_ten_clients_a_stalled_one_and_a_closed_tab() {
+    let Some(program) = Browser::find() else {
+        return testing::skip("no Chromium found; install chromium to test the live page in a browser");
+    };
+    let mut browser = Browser::start(&program);
+    browser.resize(360);
+    let recv = Recv::start(&[]);
+    let target = recv.address.to_string();
+    let args = ["--rate", "2kpps", "--duration", "4s", "--interval", "200ms", "--web", "--no-save"];
+    let (mut child, mut stderr) = start(&[&["send", &target][..], &args].concat());
+    let (page, token) = served(&mut stderr, "live page at");
+    let mut stalled = TcpStream::connect(page).unwrap();
+    stalled.write_all(format!("GET /events?token={token} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    let clients: Vec<_> = (0..10)
+        .map(|_| {
+            let token = token.clone();
+            thread::spawn(move || stream(page, &token))
+        })
+        .collect();
+    let home = format!("http://{page}/");
+    let url = format!("{home}?token={token}");
+    browser.visit_and_close(&url);
+    browser.visit(&url);
+    let sections =
+        "[...document.querySelectorAll('h2')].map(h => h.firstChild.data.trim().split(' ')[0]).join()";
+    testing::wait_for("the page shows rates and the ledger", || {
+        let shown = browser.evaluate(sections);
+        let shown = shown.as_str().unwrap_or_default();
+        shown.contains("Rates") && shown.contains("Ledger")
+    });
+    assert_eq!(browser.evaluate("shown.phase === 'ended'"), Value::from(false), "it is still running");
+    assert_eq!(browser.evaluate("document.documentElement.scrollWidth"), Value::from(360), "fits a phone");
+    browser.evaluate("document.querySelector('#pause').click()");
+    assert_eq!(browser.evaluate("look.paused"), Value::from(true));
+    browser.evaluate("document.querySelector('#pause').click()");
+    testing::wait_for("the page shows the end", || browser.evaluate("shown.phase") == "ended");
+    assert_eq!(browser.evaluate("shown.waterfall.residual"), Value::from(0));
+    assert!(child.wait().unwrap().success(), "the rate was held with all of them looking");
+    for client in clients {
+        assert_eq!(client.join().unwrap().last().expect("snapshots")["phase"], "ended");
+    }
+    drop(stalled);
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.requests_that_leave(&home), Vec::<String>::new());
 }
 
 #[test]

@@ -74,11 +74,13 @@ fn table_leaves_queues_out(view: &View<'_>) -> Option<Finding> {
     let table = view.page.table.as_ref()?;
     let queues = view.rx_queues() as usize;
     let used = table.buckets_per_queue.iter().filter(|buckets| **buckets > 0).count();
+    let counts = table.buckets_per_queue.iter().enumerate().filter(|(_, count)| **count > 0);
+    let buckets: Vec<String> = counts.map(|(queue, count)| format!("queue {queue} has {count}")).collect();
     (view.goal == Goal::Pps && used < queues).then(|| Finding {
         effect: 75,
         title: format!("{} of {queues} receive queues get no packets", queues - used),
         reason: "no bucket of the indirection table names them, so no hash selects them".into(),
-        evidence: format!("the table names {used} queues: {:?} buckets each", table.buckets_per_queue),
+        evidence: format!("{used} of {queues} queues have buckets of the table: {}", buckets.join(", ")),
         change: vec![setting("rss.table", format!("equal:{queues}"))],
         risk: "packets of a moved flow may be reordered once".into(),
         cost: "none".into(),
@@ -201,11 +203,12 @@ fn interrupts_on_another_node(view: &View<'_>) -> Option<Finding> {
         .filter(|(_, there)| *there == Some(node))
         .map(|(cpu, _)| cpu.to_string())
         .collect();
+    let cpus: Vec<String> = one.cpus_effective.iter().map(u32::to_string).collect();
     (!near.is_empty()).then(|| Finding {
         effect: 50,
         title: format!("interrupts go to another NUMA node than the card's ({node})"),
         reason: "every packet crosses the nodes".into(),
-        evidence: format!("{} goes to CPU {:?}", one.name, one.cpus_effective),
+        evidence: format!("{} goes to CPU {}", one.name, cpus.join(", ")),
         change: view
             .rx_interrupts()
             .map(|one| setting(&format!("irq.{}", one.name), near.join(",")))

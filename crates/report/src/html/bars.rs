@@ -5,6 +5,7 @@ use measure::Summary;
 use super::{
     page::{Page, value},
     scale::{Lengths, per_cent},
+    standalone,
 };
 use crate::{
     escape::html,
@@ -12,7 +13,30 @@ use crate::{
     number::{RateUnit, rate},
 };
 
-/// A part of a stacked bar.
+/// A chart of bars: for each row its name, its figures in words, and its bars.
+pub(super) struct BarChart<'c> {
+    pub(super) title: &'c str,
+    /// The colours and their meanings.
+    pub(super) legend: Vec<(String, String)>,
+    /// How to read it, below the legend.
+    pub(super) note: String,
+    pub(super) rows: Vec<BarRow>,
+}
+
+/// One row of such a chart.
+pub(super) struct BarRow {
+    /// The heading that it shares with its neighbours; may be empty.
+    pub(super) group: String,
+    pub(super) label: String,
+    /// The most important figure in words.
+    pub(super) figure: String,
+    /// Other figures in words.
+    pub(super) more: String,
+    /// Bars from top to bottom, each divided into parts.
+    pub(super) bars: Vec<Vec<Part>>,
+}
+
+/// A part of a bar.
 pub(super) struct Part {
     pub(super) class: String,
     pub(super) name: String,
@@ -65,18 +89,90 @@ pub(super) fn log_note(from_pps: f64) -> String {
     format!("Logarithmic axis from {}: equal lengths are equal factors.", rate(from_pps))
 }
 
-/// Two bars one above the other, each with its class and length, 0..=1.
-pub(super) fn write_pair(label: &str, words: &str, bars: [(&str, f64); 2], page: &mut Page) {
-    page.raw(format!(
-        "<p class=\"row\"><span>{}</span><span class=\"of\">{}</span></p>",
-        html(label),
-        html(words)
-    ));
-    for (class, length) in bars {
-        page.open_svg("bar", label, words);
-        page.raw(rect(class, 0.0, length));
-        page.raw("</svg>\n");
+impl BarRow {
+    /// One bar with its figure.
+    pub(super) fn new(label: impl Into<String>, figure: impl Into<String>, parts: Vec<Part>) -> Self {
+        Self {
+            group: String::new(),
+            label: label.into(),
+            figure: figure.into(),
+            more: String::new(),
+            bars: vec![parts],
+        }
     }
+
+    /// Two bars one above the other, each with its class and length, 0..=1.
+    pub(super) fn pair(label: &str, words: &str, bars: [(&str, f64); 2]) -> Self {
+        let bar = |(class, share): (&str, f64)| {
+            vec![Part { class: class.into(), name: label.into(), share, words: words.into() }]
+        };
+        Self { more: words.into(), bars: bars.map(bar).into(), ..Self::new(label, "", Vec::new()) }
+    }
+
+    fn write(&self, page: &mut Page) {
+        let figure =
+            if self.figure.is_empty() { String::new() } else { format!("<b>{}</b> ", html(&self.figure)) };
+        page.raw(format!(
+            "<p class=\"row\"><span>{}</span><span class=\"of\">{}</span></p>",
+            html(&self.label),
+            (figure + &html(&self.more)).trim_end()
+        ));
+        for bar in &self.bars {
+            let there = || bar.iter().filter(|part| part.share > 0.0);
+            let words: Vec<String> = there().map(|part| format!("{} {}", part.name, part.words)).collect();
+            let words = if words.is_empty() { "nothing".to_owned() } else { words.join(", ") };
+            page.open_svg("bar", &self.label, &words);
+            let mut from = 0.0;
+            for part in there() {
+                let (x, width) = (per_cent(from), per_cent(part.share.min(1.0 - from)));
+                let title = html(&format!("{}: {}", part.name, part.words));
+                page.raw(format!(
+                    "<rect class=\"{}\" x=\"{x}\" width=\"{width}\" height=\"100%\"><title>{title}</title></rect>",
+                    part.class
+                ));
+                from += part.share;
+            }
+            page.raw("</svg>\n");
+        }
+    }
+}
+
+impl BarChart<'_> {
+    /// Writes legend and rows, and keeps the separate image.
+    pub(super) fn write(&self, page: &mut Page) {
+        self.open(page);
+        page.raw("<div class=\"bars\">\n");
+        self.rows.iter().for_each(|row| row.write(page));
+        page.raw("</div>\n");
+    }
+
+    /// The same with the groups side by side where there is room.
+    pub(super) fn write_groups(&self, page: &mut Page) {
+        self.open(page);
+        page.raw("<div class=\"side\">\n");
+        for rows in self.rows.chunk_by(|a, b| a.group == b.group) {
+            page.raw("<div>\n");
+            page.element("h3", "", &rows[0].group);
+            rows.iter().for_each(|row| row.write(page));
+            page.raw("</div>\n");
+        }
+        page.raw("</div>\n");
+    }
+
+    fn open(&self, page: &mut Page) {
+        page.keep(self.title, || standalone::bars(self));
+        if !self.legend.is_empty() {
+            page.legend(self.legend.iter().map(|(class, words)| (class.as_str(), words.as_str())));
+        }
+        if !self.note.is_empty() {
+            page.element("p", "note", &self.note);
+        }
+    }
+}
+
+/// A legend's colours and their meanings.
+pub(super) fn legend<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> Vec<(String, String)> {
+    entries.into_iter().map(|(class, words)| (class.to_owned(), words.to_owned())).collect()
 }
 
 fn rect(class: &str, from: f64, to: f64) -> String {
@@ -93,27 +189,4 @@ fn whisker(summary: &Summary, lengths: Lengths) -> String {
         format!("<line class=\"whisker\" x1=\"{x1}\" x2=\"{x2}\" y1=\"{y1}\" y2=\"{y2}\"/>")
     };
     line(&from, &to, "50%", "50%") + &line(&from, &from, "25%", "75%") + &line(&to, &to, "25%", "75%")
-}
-
-/// One bar cut into its parts, with its most important figure in words.
-pub(super) fn write_stack(label: &str, figure: &str, parts: &[Part], page: &mut Page) {
-    let there = || parts.iter().filter(|part| part.share > 0.0);
-    let words: Vec<String> = there().map(|part| format!("{} {}", part.name, part.words)).collect();
-    page.raw(format!(
-        "<p class=\"row\"><span>{}</span><span class=\"of\"><b>{}</b></span></p>",
-        html(label),
-        html(figure)
-    ));
-    page.open_svg("bar", label, &words.join(", "));
-    let mut from = 0.0;
-    for part in there() {
-        let (x, width) = (per_cent(from), per_cent(part.share.min(1.0 - from)));
-        let title = html(&format!("{}: {}", part.name, part.words));
-        page.raw(format!(
-            "<rect class=\"{}\" x=\"{x}\" width=\"{width}\" height=\"100%\"><title>{title}</title></rect>",
-            part.class
-        ));
-        from += part.share;
-    }
-    page.raw("</svg>\n");
 }

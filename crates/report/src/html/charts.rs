@@ -4,7 +4,7 @@ use measure::{Interval, Lateness, Ledger, Point, Run};
 
 use super::{
     axes::{Axis, LineChart},
-    bars::{self, Part},
+    bars::{self, BarChart, BarRow, Part},
     flame, flow,
     page::{IN_SIGHT, Page},
     percentiles,
@@ -24,6 +24,8 @@ use crate::{
 const MOST_FLAMES: usize = 12;
 /// Plots of results; the table has all.
 const MOST_PLOTS: usize = 12;
+/// Folded blocks of one kind in a row; more are folded together.
+const MOST_FOLDS: usize = 4;
 /// Points of a line over time; ticks are added up until no more remain.
 const MOST_TICKS: usize = 600;
 
@@ -56,11 +58,12 @@ pub(super) fn write_instructions(rungs: &[Rung], page: &mut Page) {
 
 /// Published figures, and results of throughput searches.
 pub(super) fn write_throughput(run: &Run, page: &mut Page) {
-    let tables = crate::text::summaries(run);
+    let tables = crate::text::found(run);
     if tables.is_empty() {
         return;
     }
-    page.section("found", "Throughput found", |page| tables.iter().for_each(|table| page.table(table)));
+    let title = if run.end.throughput.is_empty() { "Published and measured" } else { "Throughput found" };
+    page.section("found", title, |page| tables.iter().for_each(|table| page.table(table)));
     let series: Vec<Series> = run
         .end
         .throughput
@@ -158,53 +161,43 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
     // s0 is the colour of delivered packets
     let class_of =
         |place: &str| format!("s{}", 1 + places.iter().position(|known| *known == place).unwrap_or(0) % 7);
+    let leaking = |ledger: &Ledger| !ledger.lines.is_empty() || !ledger.is_closed();
+    let leaks: Vec<_> = rungs.iter().zip(&ledgers).filter(|(_, ledger)| leaking(ledger)).collect();
+    let classes: Vec<String> = places.iter().map(|place| class_of(place)).collect();
+    let lost = classes.iter().map(String::as_str).zip(places.iter().copied());
+    let legend = [("delivered", "delivered")].into_iter().chain(lost).chain([(UNEXPLAINED, UNEXPLAINED)]);
+    // Of several pairs, those that lost nothing are only counted.
+    let drawn: Vec<_> = match rungs.len() {
+        1 => rungs.iter().zip(&ledgers).collect(),
+        _ => leaks.clone(),
+    };
+    let chart = BarChart {
+        title: "All packets sent, by where they ended",
+        legend: bars::legend(legend),
+        note: match rungs.len() - drawn.len() {
+            0 => String::new(),
+            1 => "1 pair lost nothing.".to_owned(),
+            count => format!("{} pairs lost nothing.", number::count(count as u64)),
+        },
+        rows: drawn.iter().map(|(rung, ledger)| fates(&rung.name, ledger, &class_of)).collect(),
+    };
     page.section("ledger", "Where the packets went", |page| {
-        page.figure("All packets sent, by where they ended", &tables::ledgers(rungs), |page| {
-            let classes: Vec<String> = places.iter().map(|place| class_of(place)).collect();
-            let lost = classes.iter().map(String::as_str).zip(places.iter().copied());
-            let known = [("delivered", "delivered")].into_iter().chain(lost);
-            page.legend(known.chain([(UNEXPLAINED, UNEXPLAINED)]));
-            for (rung, ledger) in rungs.iter().zip(&ledgers) {
-                let share = |packets: u64| packets as f64 / ledger.sent.max(1) as f64;
-                let part = |class: String, name: &str, packets: u64| Part {
-                    class,
-                    name: name.into(),
-                    share: share(packets),
-                    words: format!(
-                        "{} packets, {} %",
-                        number::count(packets),
-                        number::percent(share(packets))
-                    ),
-                };
-                let mut parts = vec![part("delivered".into(), "delivered", ledger.delivered)];
-                parts.extend(
-                    ledger
-                        .lines
-                        .iter()
-                        .map(|l| part(class_of(l.place.as_str()), l.place.as_str(), l.packets)),
-                );
-                let unexplained = u64::try_from(ledger.unexplained).unwrap_or(0);
-                parts.push(part(UNEXPLAINED.into(), UNEXPLAINED, unexplained));
-                let lost = 1.0 - share(ledger.delivered);
-                let lost = if lost <= 0.0 {
-                    "nothing lost".to_owned()
-                } else {
-                    format!("{} % lost", number::percent(lost))
-                };
-                bars::write_stack(&rung.name, &lost, &parts, page);
-            }
-        });
-        let leaking = |ledger: &Ledger| !ledger.lines.is_empty() || !ledger.is_closed();
-        let leaks: Vec<_> = rungs.iter().zip(&ledgers).filter(|(_, ledger)| leaking(ledger)).collect();
+        page.figure(chart.title, &tables::ledgers(rungs), |page| chart.write(page));
+        let draw = |page: &mut Page, (rung, ledger): &(&Rung, &Ledger)| {
+            flow::write(&rung.name, ledger, class_of, page);
+        };
+        let title = |rung: &Rung| format!("From sent to delivered: {}", rung.name);
         let most_lost = (0..leaks.len()).max_by_key(|at| leaks[*at].1.lost());
-        for (at, (rung, ledger)) in leaks.into_iter().enumerate() {
-            let title = format!("From sent to delivered: {}", rung.name);
-            let draw = |page: &mut Page| flow::write(&rung.name, ledger, class_of, page);
-            if Some(at) == most_lost {
-                page.open_details(&title, draw);
-            } else {
-                page.details(&title, draw);
-            }
+        if let Some(most) = most_lost {
+            page.open_details(&title(leaks[most].0), |page| draw(page, &leaks[most]));
+        }
+        let others = || leaks.iter().enumerate().filter(|(at, _)| Some(*at) != most_lost);
+        let each = |page: &mut Page| {
+            others().for_each(|(_, leak)| page.details(&title(leak.0), |page| draw(page, leak)));
+        };
+        match others().count() {
+            0..=MOST_FOLDS => each(page),
+            count => page.details(&format!("From sent to delivered: {count} more pairs"), each),
         }
         let remedies = tables::remedies(rungs);
         if !remedies.is_empty() {
@@ -214,6 +207,26 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
             page.raw("</ul>\n");
         }
     });
+}
+
+/// A pair's packets as one bar: delivered, lost at each place, unexplained.
+fn fates(name: &str, ledger: &Ledger, class_of: &impl Fn(&str) -> String) -> BarRow {
+    let share = |packets: u64| packets as f64 / ledger.sent.max(1) as f64;
+    let part = |class: String, name: &str, packets: u64| Part {
+        class,
+        name: name.into(),
+        share: share(packets),
+        words: format!("{} packets, {} %", number::count(packets), number::percent(share(packets))),
+    };
+    let mut parts = vec![part("delivered".into(), "delivered", ledger.delivered)];
+    let lines = ledger.lines.iter();
+    parts.extend(lines.map(|line| part(class_of(line.place.as_str()), line.place.as_str(), line.packets)));
+    let unexplained = u64::try_from(ledger.unexplained).unwrap_or(0);
+    parts.push(part(UNEXPLAINED.into(), UNEXPLAINED, unexplained));
+    let lost = 1.0 - share(ledger.delivered);
+    let lost =
+        if lost <= 0.0 { "nothing lost".to_owned() } else { format!("{} % lost", number::percent(lost)) };
+    BarRow::new(name, lost, parts)
 }
 
 /// Lateness by percentile, for the pairs with a requested rate.
@@ -253,6 +266,11 @@ pub(super) fn write_receipts(rungs: &[Rung], page: &mut Page) {
         interval: "",
     };
     page.section("receipt", "Rate receipt", |page| {
+        // Simulated packets leave exactly on time: a logarithmic axis would be empty.
+        if series.iter().flat_map(|s| &s.points).all(|(_, late)| *late <= 0.0) {
+            page.table(&table);
+            return;
+        }
         page.figure("How late packets left, medians over the trials", &table, |page| chart.write(page));
     });
 }
@@ -273,6 +291,8 @@ pub(super) fn write_points(run: &Run, page: &mut Page) {
 }
 
 fn write_step(points: &[Point], is_about_throughput: bool, page: &mut Page) {
+    // Of throughput, the other results are folded.
+    let in_sight = if is_about_throughput { 1 } else { IN_SIGHT };
     let mut axes = points::axes(points);
     if is_about_throughput {
         axes.results.sort_by_key(|result| result != bends::RESULT);
@@ -282,6 +302,7 @@ fn write_step(points: &[Point], is_about_throughput: bool, page: &mut Page) {
         page.table(&table);
         return;
     };
+    let x_in_words = points::parameter_in_words(points, x);
     let lines = axes.results.iter().map(|result| (result, points::lines(points, &axes, result)));
     // A result that is always 0 has no shape.
     let is_told = |series: &[Series]| series.iter().flat_map(|s| &s.points).any(|point| point.1 != 0.0);
@@ -295,8 +316,8 @@ fn write_step(points: &[Point], is_about_throughput: bool, page: &mut Page) {
         let of_it = (is_about_throughput && result == bends::RESULT).then(|| bends::of(&series));
         let bends: Vec<f64> = of_it.into_iter().flatten().map(|(_, bend)| bend.at).collect();
         let chart = LineChart {
-            title: &format!("{} against {}", points::in_words(result), points::in_words(x)),
-            x: Axis::new(&points::in_words(x), Scale::of_parameter(&all(|p| p.0)), number::tick),
+            title: &format!("{} against {x_in_words}", points::in_words(result)),
+            x: Axis::new(&x_in_words, Scale::of_parameter(&all(|p| p.0)), number::tick),
             y: Axis::new(&points::in_words(result), Scale::fitting(&heights), number::tick),
             series: &series,
             diagonal: None,
@@ -308,7 +329,7 @@ fn write_step(points: &[Point], is_about_throughput: bool, page: &mut Page) {
     let (mut folded, told) = (Vec::new(), told.take(MOST_PLOTS));
     for plot in told {
         shown += 1;
-        if shown > IN_SIGHT {
+        if shown > in_sight {
             folded.push(plot);
         } else {
             draw(plot, page);
@@ -350,9 +371,15 @@ pub(super) fn write_times(run: &Run, rungs: &[Rung], page: &mut Page) {
         return;
     }
     page.section("time", "Over time", |page| {
-        page.raw("<div class=\"side\">\n");
-        charts.iter().for_each(|(name, lines)| write_time(name, lines, page));
-        page.raw("</div>\n");
+        let draw = |page: &mut Page| {
+            page.raw("<div class=\"side\">\n");
+            charts.iter().for_each(|(name, lines)| write_time(name, lines, page));
+            page.raw("</div>\n");
+        };
+        match charts.len() {
+            0..=MOST_FOLDS => draw(page),
+            count => page.details(&format!("{count} pairs"), draw),
+        }
     });
 }
 

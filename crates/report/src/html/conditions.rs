@@ -1,6 +1,6 @@
 //! The request, and the machine with every setting.
 
-use measure::{Endpoint, NicFacts, Run};
+use measure::{Endpoint, Machine, NicFacts, Run};
 use serde_json::Value;
 
 use super::page::Page;
@@ -79,6 +79,11 @@ fn chip<'n>((name, value): (&'n String, &Value)) -> Option<(&'n str, String)> {
 pub(super) fn write(run: &Run, page: &mut Page) {
     let machine = &run.start.machine;
     page.section("machine", "The machine and every setting", |page| {
+        if *machine == Machine::default() {
+            page.element("p", "", "None: the run was simulated.");
+            write_engines(run, page);
+            return;
+        }
         let known = [
             ("CPU", machine.cpu_model.clone()),
             ("CPUs online", machine.cpus.to_string()),
@@ -101,11 +106,7 @@ pub(super) fn write(run: &Run, page: &mut Page) {
             page.raw("</div>\n");
         }
         page.raw("</div>\n");
-        let engines = engines(run);
-        if engines.rows() > 0 {
-            page.element("h3", "", "Engines");
-            page.table(&engines);
-        }
+        write_engines(run, page);
         let interrupts = machine.cpu_control.as_ref().map(|control| &control.interrupt_cpus);
         if let Some(interrupts) = interrupts.filter(|interrupts| !interrupts.is_empty()) {
             page.element("h3", "", "CPUs of the cards' interrupts");
@@ -116,6 +117,14 @@ pub(super) fn write(run: &Run, page: &mut Page) {
             facts(machine.mitigations.clone(), page);
         }
     });
+}
+
+fn write_engines(run: &Run, page: &mut Page) {
+    let engines = engines(run);
+    if engines.rows() > 0 {
+        page.element("h3", "", "Engines");
+        page.table(&engines);
+    }
 }
 
 fn interface(nic: &NicFacts) -> Vec<(String, String)> {

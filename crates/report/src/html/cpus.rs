@@ -1,16 +1,17 @@
 //! CPU activity: time, softirqs, interrupts, and the profile of receiving.
 
-use measure::{CpuShare, InterruptAccounting, Machine};
+use measure::{CpuShare, InterruptAccounting, Machine, Profile};
 
 use super::{
-    bars::{self, Part},
+    bars::{self, BarChart, BarRow, Part},
     flame,
     page::Page,
 };
 use crate::{
     cpus::{self, CpuMean},
     ladder::{Rung, best},
-    number, profile, queues,
+    number, profile,
+    queues::{self, SideQueues},
     table::{Cell, Column, Table},
 };
 
@@ -40,11 +41,14 @@ pub(super) fn write(rungs: &[Rung], machine: &Machine, page: &mut Page) {
     let only = (count > MOST_CPU_BARS).then(|| best(rungs).map(|rung| rung.name.clone())).flatten();
     page.section("cpus", "CPU time", |page| {
         page.figure("Time of each CPU", &table, |page| {
-            page.legend(PARTS.map(|(class, name, _)| (class, name)));
-            page.raw("<div class=\"side\">\n");
             let drawn = means.iter().filter(|(rung, _)| only.as_ref().is_none_or(|only| *only == rung.name));
-            drawn.for_each(|(rung, cpus)| write_bars(rung, cpus, page));
-            page.raw("</div>\n");
+            let chart = BarChart {
+                title: "Time of each CPU",
+                legend: bars::legend(PARTS.map(|(class, name, _)| (class, name))),
+                note: String::new(),
+                rows: drawn.flat_map(|(rung, cpus)| cpus.iter().map(|cpu| row(&rung.name, cpu))).collect(),
+            };
+            chart.write_groups(page);
             if let Some(only) = &only {
                 page.element(
                     "p",
@@ -74,20 +78,16 @@ fn time_table(means: &[(&Rung, Vec<CpuMean>)]) -> Table {
     table
 }
 
-fn write_bars(rung: &Rung, cpus: &[CpuMean], page: &mut Page) {
-    page.raw("<div>\n");
-    page.element("h3", "", &rung.name);
-    for CpuMean { share: cpu, .. } in cpus {
-        let part = |(class, name, share): (&str, &str, Share)| Part {
-            class: class.into(),
-            name: name.into(),
-            share: share(cpu),
-            words: format!("{} %", number::percent(share(cpu))),
-        };
-        let idle = format!("{} % idle", number::percent(cpu.idle_ratio));
-        bars::write_stack(&format!("CPU {}", cpu.cpu), &idle, &PARTS.map(part), page);
-    }
-    page.raw("</div>\n");
+fn row(pair: &str, CpuMean { share: cpu, .. }: &CpuMean) -> BarRow {
+    let part = |(class, name, share): (&str, &str, Share)| Part {
+        class: class.into(),
+        name: name.into(),
+        share: share(cpu),
+        words: format!("{} %", number::percent(share(cpu))),
+    };
+    let idle = format!("{} % idle", number::percent(cpu.idle_ratio));
+    let row = BarRow::new(format!("CPU {}", cpu.cpu), idle, PARTS.map(part).into());
+    BarRow { group: pair.to_owned(), ..row }
 }
 
 /// Each queue's share of its interface's packets.
@@ -97,23 +97,28 @@ pub(super) fn write_queues(rungs: &[Rung], page: &mut Page) {
         return;
     }
     page.section("queues", "Packets by queue", |page| {
-        page.figure("Share of each queue", &queues::table(&sides), |page| {
-            // a single queue has everything, so that shares say nothing
-            for side in sides.iter().filter(|side| side.queues.len() > 1) {
-                let parts: Vec<Part> = side
-                    .queues
-                    .iter()
-                    .filter(|queue| queue.packets > 0)
-                    .map(|queue| Part {
-                        class: format!("s{}", queue.queue % 8),
-                        name: format!("queue {}", queue.queue),
-                        share: side.share(queue),
-                        words: format!("{} %", number::percent(side.share(queue))),
-                    })
-                    .collect();
-                bars::write_stack(&format!("{}, {}", side.pair, side.side), &largest(&parts), &parts, page);
-            }
-        });
+        // a single queue has everything, so that shares say nothing
+        let row = |side: &SideQueues<'_>| {
+            let parts: Vec<Part> = side
+                .queues
+                .iter()
+                .filter(|queue| queue.packets > 0)
+                .map(|queue| Part {
+                    class: format!("s{}", queue.queue % 8),
+                    name: format!("queue {}", queue.queue),
+                    share: side.share(queue),
+                    words: format!("{} %", number::percent(side.share(queue))),
+                })
+                .collect();
+            BarRow::new(format!("{}, {}", side.pair, side.side), largest(&parts), parts)
+        };
+        let chart = BarChart {
+            title: "Share of each queue",
+            legend: Vec::new(),
+            note: String::new(),
+            rows: sides.iter().filter(|side| side.queues.len() > 1).map(row).collect(),
+        };
+        page.figure(chart.title, &queues::table(&sides), |page| chart.write(page));
     });
 }
 
@@ -134,8 +139,7 @@ pub(super) fn write_profiles(rungs: &[Rung], page: &mut Page) {
             let stages = profile::stages_there(&profiles);
             let names = stages.iter().enumerate().map(|(at, stage)| (colour(at), stage.name()));
             let names: Vec<(String, &str)> = names.collect();
-            page.legend(names.iter().map(|(class, name)| (class.as_str(), *name)));
-            for (name, profile) in &profiles {
+            let row = |(name, profile): &(String, Profile)| {
                 let parts: Vec<Part> = profile
                     .stages
                     .iter()
@@ -146,8 +150,15 @@ pub(super) fn write_profiles(rungs: &[Rung], page: &mut Page) {
                         words: profile::share_in_words(share),
                     })
                     .collect();
-                bars::write_stack(name, &largest(&parts), &parts, page);
-            }
+                BarRow::new(name.as_str(), largest(&parts), parts)
+            };
+            let chart = BarChart {
+                title: "Stages of the receive path",
+                legend: bars::legend(names.iter().map(|(class, name)| (class.as_str(), *name))),
+                note: String::new(),
+                rows: profiles.iter().map(row).collect(),
+            };
+            chart.write(page);
         });
         page.details("Functions", |page| page.table(&profile::functions(&profiles)));
         for (name, profile) in profiles.iter().take(MOST_FLAMES) {

@@ -58,7 +58,7 @@ pub(super) fn write(points: &[Point], page: &mut Page) {
                 bends: &[],
                 interval: "",
             };
-            page.figure(chart.title, &table(&title, &series), |page| {
+            page.figure(chart.title, &table(&title, "Mb/s", &series), |page| {
                 chart.write(page);
                 for line in &far {
                     let [least, most] =
@@ -71,8 +71,47 @@ pub(super) fn write(points: &[Point], page: &mut Page) {
                     );
                 }
             });
+            write_loss(&of, ports, page);
         }
     });
+}
+
+/// Frames lost per second by policy, beside those that follow from the derived curve.
+fn write_loss(points: &[&Point], ports: u64, page: &mut Page) {
+    let title = match ports {
+        1 => "Lost frames per second: one port".to_string(),
+        _ => format!("Lost frames per second: each of {ports} ports"),
+    };
+    let policies: BTreeSet<&str> =
+        points.iter().filter_map(|point| point.values.get("policy")?.as_str()).collect();
+    let lost = |point: &Point, received: &str| {
+        let bits = 8.0 * value_of(point, "frame_bytes")?;
+        let lost_bps = value_of(point, "sent_bps")? - value_of(point, received)?;
+        Some((value_of(point, "payload_bytes")?, (lost_bps / bits / 1e6).max(0.0)))
+    };
+    let line = |policy: &str, (name, received): (&str, &str)| {
+        let of = points.iter().filter(|p| p.values.get("policy").and_then(Value::as_str) == Some(policy));
+        let mut at: Vec<(f64, f64)> = of.filter_map(|point| lost(point, received)).collect();
+        at.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Series::new(format!("{name}, {policy}"), at)
+    };
+    let kinds = [("lost", OF_POLICY[0].1), ("derived from the paper", OF_POLICY[1].1)];
+    let series: Vec<Series> =
+        policies.iter().flat_map(|policy| kinds.map(|kind| line(policy, kind))).collect();
+    let all = |of: fn(&(f64, f64)) -> f64| series.iter().flat_map(|s| &s.points).map(of).collect::<Vec<_>>();
+    if all(|point| point.1).is_empty() {
+        return;
+    }
+    let chart = LineChart {
+        title: &title,
+        x: Axis::new("payload, bytes", Scale::fitting(&all(|point| point.0)), number::tick),
+        y: Axis::new("lost, Mpps", Scale::linear(all(|point| point.1)), number::tick),
+        series: &series,
+        diagonal: None,
+        bends: &[],
+        interval: "",
+    };
+    page.figure(chart.title, &table(&title, "Mpps", &series), |page| chart.write(page));
 }
 
 /// A bus limit far above the link's rate would compress the other lines: it is shown separately.
@@ -105,7 +144,7 @@ fn lines(points: &[&Point]) -> Vec<Series> {
 }
 
 /// One row per payload, one column per line.
-fn table(title: &str, series: &[Series]) -> Table {
+fn table(title: &str, unit: &str, series: &[Series]) -> Table {
     let mut payloads: Vec<f64> =
         series.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
     payloads.sort_by(f64::total_cmp);
@@ -120,7 +159,7 @@ fn table(title: &str, series: &[Series]) -> Table {
         let value = |payload: &f64| line.points.iter().find(|point| point.0 == *payload).map(|point| point.1);
         table.push(Column::figures(
             &line.name,
-            "Mb/s",
+            unit,
             payloads.iter().map(|payload| Cell::figure(value(payload), number::plain)),
         ));
     }
@@ -138,6 +177,7 @@ mod tests {
             ("policy", json!(policy)),
             ("ports", json!(1)),
             ("payload_bytes", json!(payload)),
+            ("frame_bytes", json!(payload + 18)),
             ("theory_bps", json!(9e8)),
             ("sent_bps", json!(9e8)),
             ("bus_limit_bps", json!(3e9)),
@@ -158,7 +198,9 @@ mod tests {
         let mut page = Page::default();
         write(&points, &mut page);
         let html = page.into_html();
-        assert_eq!(html.matches("<figure>").count(), 1, "{html}");
+        assert_eq!(html.matches("<figure>").count(), 2, "throughput and loss: {html}");
+        // (900 - 250 Mb/s) / (8 * 64 bytes)
+        assert!(html.contains("lost, realloc: from 1.27 at 46"), "{html}");
         for name in ["theory", "received, realloc", "derived from the paper&#39;s slope and -40 %, recycle"] {
             assert!(html.contains(&format!("{name}</li>")), "{name}: {html}");
         }

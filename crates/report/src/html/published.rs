@@ -4,7 +4,11 @@
 use measure::Point;
 use serde_json::Value;
 
-use super::{bars::write_pair, page::Page};
+use super::{
+    bars::{self, BarChart, BarRow},
+    page::Page,
+};
+use crate::table::{Cell, Column, Table};
 
 /// A row that has a published figure.
 struct Row<'p> {
@@ -31,20 +35,43 @@ pub(super) fn write(points: &[Point], page: &mut Page) {
     let ratios =
         |row: &Row<'_>| [row.published_pps / first.published_pps, row.delivered_pps / first.delivered_pps];
     let most = rows.iter().flat_map(ratios).fold(1.0, f64::max);
+    let title = "Delivered packets per second, as multiples of the first row";
+    let chart = BarChart {
+        title,
+        legend: bars::legend([("track", "published"), ("delivered", "here")]),
+        note: String::new(),
+        rows: rows
+            .iter()
+            .map(|row| {
+                let [published, here] = ratios(row);
+                let words = format!(
+                    "published {:.1} kpps, {published:.2} of the first row; here {:.1} kpps, {here:.2}",
+                    row.published_pps / 1e3,
+                    row.delivered_pps / 1e3
+                );
+                let lengths = [("track", published / most), ("delivered", here / most)];
+                BarRow::pair(row.name, &words, lengths)
+            })
+            .collect(),
+    };
+    let mut table = Table::titled(title);
+    table.push(Column::words("row", rows.iter().map(|row| Cell::words(row.name))));
+    let kpps = |pps: f64| format!("{:.1}", pps / 1e3);
+    table.push(Column::figures(
+        "published",
+        "kpps",
+        rows.iter().map(|row| Cell::figure(row.published_pps, kpps)),
+    ));
+    table.push(Column::figures("here", "kpps", rows.iter().map(|row| Cell::figure(row.delivered_pps, kpps))));
+    let ratio = |at: usize| {
+        rows.iter()
+            .map(|row| Cell::figure(ratios(row)[at], |ratio| format!("{ratio:.2}")))
+            .collect::<Vec<_>>()
+    };
+    table.push(Column::figures("published", "× first row", ratio(0)));
+    table.push(Column::figures("here", "× first row", ratio(1)));
     page.section("published", "Compared with the published figures", |page| {
-        page.element("p", "", "Delivered packets per second, as multiples of the first row.");
-        page.legend([("track", "published"), ("delivered", "here")]);
-        page.raw("<div class=\"bars\">\n");
-        for row in &rows {
-            let [published, here] = ratios(row);
-            let words = format!(
-                "published {:.1} kpps, {published:.2} of the first row; here {:.1} kpps, {here:.2}",
-                row.published_pps / 1e3,
-                row.delivered_pps / 1e3
-            );
-            write_pair(row.name, &words, [("track", published / most), ("delivered", here / most)], page);
-        }
-        page.raw("</div>\n");
+        page.figure(title, &table, |page| chart.write(page));
     });
 }
 

@@ -10,6 +10,7 @@ use super::{
     scale::Scale,
 };
 use crate::{
+    ladder::rungs,
     number,
     points::Series,
     table::{Cell, Column, Table},
@@ -19,9 +20,11 @@ use crate::{
 pub(super) fn write(run: &Run, page: &mut Page) {
     const MOST_TRIALS: usize = 12;
     let alone = run.end.statistics.iter().map(|statistics| ("received packets".to_string(), statistics));
-    let trials = run.end.trials.iter().filter_map(|trial| {
-        let name = format!("{} → {}, trial {}", trial.tx.label, trial.rx.label, trial.trial);
-        Some((name, trial.statistics.as_ref()?))
+    let rungs = rungs(run);
+    let trials = run.end.trials.iter().enumerate().filter_map(|(at, trial)| {
+        let pair = rungs.iter().find(|rung| rung.indexes.contains(&at)).map(|rung| rung.name.clone());
+        let pair = pair.unwrap_or_else(|| format!("{} → {}", trial.tx.label, trial.rx.label));
+        Some((format!("{pair}, trial {}", trial.trial), trial.statistics.as_ref()?))
     });
     let back = run.end.trials.iter().filter_map(|trial| {
         let trips = trial.round_trips.as_ref()?;

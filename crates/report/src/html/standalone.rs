@@ -4,10 +4,10 @@ use measure::Instructions;
 
 use super::{
     axes::LineChart,
-    bars,
+    bars::{self, BarChart},
     scale::{Lengths, per_cent},
 };
-use crate::{escape::html, filters::Row, ladder::Rung, number::RateUnit};
+use crate::{escape::html, ladder::Rung, number::RateUnit};
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 76.0;
@@ -18,11 +18,12 @@ const ROW: f64 = 20.0;
 
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1c2430}.title{font-weight:600}.soft{fill:#5b6675}\
     .back{fill:#fff}.grid{stroke:#d9dee5}.whisker{stroke:#1c2430;stroke-width:1.5}.reference{stroke:#5b6675;stroke-dasharray:2 4}\
-    .track{fill:#c9d6e6}.s0{--c:#2364aa}.s1{--c:#c2570c}.s2{--c:#1b8a5a}.s3{--c:#8e4ba8}.s4{--c:#0e8aa5}.s5{--c:#a8324e}\
+    .track,.idle{fill:#c9d6e6;--c:#c9d6e6}.delivered{--c:#2364aa}.unexplained{--c:#b3261e}.s0{--c:#2364aa}.s1{--c:#c2570c}.s2{--c:#1b8a5a}.s3{--c:#8e4ba8}.s4{--c:#0e8aa5}.s5{--c:#a8324e}\
     .s6{--c:#7a6a10}.s7{--c:#5b6675}circle,rect.bar{fill:var(--c)}polyline{fill:none;stroke-width:2;stroke:var(--c)}\
     polyline.reference{stroke:#5b6675}.s1,.s5{stroke-dasharray:7 3}.s2,.s6{stroke-dasharray:3 3}.s3,.s7{stroke-dasharray:9 3 2 3}\
     @media(prefers-color-scheme:dark){text{fill:#e6eaf0}.soft{fill:#a3adba}.back{fill:#12161c}.grid{stroke:#343d49}\
-    .whisker{stroke:#e6eaf0}.track{fill:#35465c}.s0{--c:#6ea8e6}.s1{--c:#f19a55}.s2{--c:#5cc796}.s3{--c:#c493dc}.s4{--c:#58c4dc}\
+    .whisker{stroke:#e6eaf0}.track,.idle{fill:#35465c;--c:#35465c}\
+    .delivered{--c:#6ea8e6}.unexplained{--c:#ff8a80}.s0{--c:#6ea8e6}.s1{--c:#f19a55}.s2{--c:#5cc796}.s3{--c:#c493dc}.s4{--c:#58c4dc}\
     .s5{--c:#ee8aa0}.s6{--c:#d2bf52}.s7{--c:#a3adba}}";
 
 fn open(title: &str, description: &str, height: f64) -> String {
@@ -140,31 +141,64 @@ pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
     svg + "</svg>\n"
 }
 
-/// Filters under a flood: the upper bar is the share of the flood dropped, the lower one the share of valid packets delivered.
-pub(super) fn filters(title: &str, rows: &[&Row<'_>]) -> String {
-    let step = 52.0;
-    let words: Vec<String> = rows.iter().map(|row| format!("{}: {}", row.filter, row.words())).collect();
-    let mut svg = open(title, &words.join(", "), TOP + step * rows.len() as f64 + 16.0);
-    svg += &text(
-        "soft",
-        "start",
-        (16.0, 44.0),
-        "upper bar: flood dropped by the filter; lower bar: valid packets delivered",
-    );
-    for (at, row) in rows.iter().enumerate() {
-        let y = TOP + step * at as f64;
-        svg += &text("", "start", (16.0, y + 12.0), row.filter);
-        svg += &text("", "end", (WIDTH - 16.0, y + 12.0), &row.words());
-        svg += &format!("<svg x=\"16\" y=\"{:.1}\" width=\"{}\" height=\"24\">", y + 17.0, WIDTH - 32.0);
-        for (class, share, top) in [("s1", row.dropped, 0), ("s0", row.valid, 12)] {
-            let width = per_cent(share);
-            svg += &format!(
-                "<rect class=\"bar {class}\" stroke=\"none\" y=\"{top}\" width=\"{width}\" height=\"11\"/>"
-            );
+/// The width of a letter, roughly: the image has no browser to measure text.
+const LETTER: f64 = 7.0;
+
+fn width_of(words: &str) -> f64 {
+    words.chars().count() as f64 * LETTER
+}
+
+/// Bars with their legend above; figures too long to fit beside a name are on a line of their own.
+pub(super) fn bars(chart: &BarChart) -> String {
+    let mut body = String::new();
+    let (mut x, mut y) = (16.0, 44.0);
+    for (class, words) in &chart.legend {
+        let width = 18.0 + width_of(words) + 16.0;
+        if x > 16.0 && x + width > WIDTH {
+            (x, y) = (16.0, y + ROW);
         }
-        svg += "</svg>\n";
+        body += &format!(
+            "<rect class=\"bar {class}\" stroke=\"none\" x=\"{x:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\"/>",
+            y - 11.0
+        );
+        body += &text("soft", "start", (x + 18.0, y), words);
+        x += width;
     }
-    svg + "</svg>\n"
+    if !chart.note.is_empty() {
+        y += ROW;
+        body += &text("soft", "start", (16.0, y), &chart.note);
+    }
+    y += 12.0;
+    let mut said = Vec::new();
+    for row in &chart.rows {
+        let words = format!("{} {}", row.figure, row.more);
+        let words = words.trim();
+        let label =
+            if row.group.is_empty() { row.label.clone() } else { format!("{}, {}", row.group, row.label) };
+        said.push(format!("{label}: {words}"));
+        body += &text("", "start", (16.0, y + 12.0), &label);
+        if width_of(&label) + width_of(words) + 24.0 > WIDTH - 32.0 {
+            y += ROW - 2.0;
+        }
+        body += &text("", "end", (WIDTH - 16.0, y + 12.0), words);
+        y += 17.0;
+        for bar in &row.bars {
+            body += &format!("<svg x=\"16\" y=\"{y:.1}\" width=\"{}\" height=\"12\">", WIDTH - 32.0);
+            let mut from = 0.0;
+            for part in bar.iter().filter(|part| part.share > 0.0) {
+                let (x, width) = (per_cent(from), per_cent(part.share.min(1.0 - from)));
+                body += &format!(
+                    "<rect class=\"bar {}\" stroke=\"none\" x=\"{x}\" width=\"{width}\" height=\"100%\"/>",
+                    part.class
+                );
+                from += part.share;
+            }
+            body += "</svg>\n";
+            y += 13.0;
+        }
+        y += 8.0;
+    }
+    open(chart.title, &said.join(", "), y + 12.0) + &body + "</svg>\n"
 }
 
 /// Counted instructions: one bar per pair, divided by what executed them; the first three parts per packet sent, the

@@ -1,10 +1,10 @@
 //! A search for the best settings: its waterfall, its history, the rejected values, and how to use the result.
 
-use measure::Run;
+use measure::{Run, TuneStep};
 
 use super::{
     axes::{Axis, LineChart},
-    bars,
+    bars::{self, BarChart, BarRow, Part},
     page::Page,
     scale::Scale,
 };
@@ -15,22 +15,17 @@ pub(super) fn write(run: &Run, page: &mut Page) {
     let Some(tuning) = &run.end.tuning else { return };
     page.section("waterfall", "Steps to the best settings", |page| {
         if let Some(baseline) = run.end.baseline.as_ref().filter(|_| !run.end.steps.is_empty()) {
-            let most =
-                run.end.steps.iter().flat_map(|step| [step.from, step.to]).fold(baseline.value, f64::max);
             let table = tuned::waterfall(run);
-            page.figure(&table.title, &table, |page| {
-                page.legend([("track", "before"), ("delivered", "after")]);
-                page.raw("<div class=\"bars\">\n");
-                for step in &run.end.steps {
-                    let sets: Vec<String> =
-                        step.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                    let [from, to] = [step.from, step.to].map(|value| tuned::figure(value, &tuning.unit));
-                    let words = format!("{from} → {to}, {}", number::change(step.effect.estimate));
-                    let lengths = [("track", step.from / most), ("delivered", step.to / most)];
-                    bars::write_pair(&sets.join(" "), &words, lengths, page);
-                }
-                page.raw("</div>\n");
-            });
+            let chart = BarChart {
+                title: &table.title,
+                legend: bars::legend(match tuning.unit.as_str() {
+                    "ns" => [("delivered", "after the step"), ("track", "saved by it")],
+                    _ => [("track", "before the step"), ("delivered", "gained by it")],
+                }),
+                note: String::new(),
+                rows: steps(run, baseline.value, &tuning.unit),
+            };
+            page.figure(chart.title, &table, |page| chart.write(page));
             page.table(&table);
         }
         page.table(&tuned::rejected(run));
@@ -58,6 +53,31 @@ pub(super) fn write(run: &Run, page: &mut Page) {
         };
         page.figure(chart.title, &table(run), |page| chart.write(page));
     });
+}
+
+/// A waterfall: the original settings, then each step as far as the one before it, with its own part apart.
+fn steps(run: &Run, baseline: f64, unit: &str) -> Vec<BarRow> {
+    let most = run.end.steps.iter().flat_map(|step| [step.from, step.to]).fold(baseline, f64::max);
+    let part = |class: &str, name: &str, value: f64| Part {
+        class: class.into(),
+        name: name.into(),
+        share: value / most,
+        words: tuned::figure(value, unit),
+    };
+    let before = if unit == "ns" { "delivered" } else { "track" };
+    let first =
+        BarRow::new("the original settings", tuned::figure(baseline, unit), vec![part(before, "", baseline)]);
+    let step = |step: &TuneStep| {
+        let sets: Vec<String> = step.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let (least, change) = (step.from.min(step.to), (step.to - step.from).abs());
+        let parts = match unit {
+            "ns" => vec![part("delivered", "after", least), part("track", "saved", change)],
+            _ => vec![part("track", "before", least), part("delivered", "gained", change)],
+        };
+        let row = BarRow::new(sets.join(" "), tuned::figure(step.to, unit), parts);
+        BarRow { more: number::change(step.effect.estimate), ..row }
+    };
+    std::iter::once(first).chain(run.end.steps.iter().map(step)).collect()
 }
 
 /// Every measurement, one row each.

@@ -3,12 +3,10 @@
 //! Skipped loudly where there is no Chromium; `LINERATE_REQUIRE_ALL=1` makes that a failure. With
 //! `LINERATE_SCREENSHOTS=1` pictures stay next to the pages in the target folder, for people to look at.
 
-mod browser;
-
 use std::{env, fs, path::PathBuf};
 
-use browser::Browser;
 use serde_json::{Value, json};
+use testing::Browser;
 
 use crate::{html::html, samples};
 
@@ -69,7 +67,7 @@ fn nothing_overlaps_or_leaves_and_numbers_equal_the_record() {
         assert_eq!(report::read_json(link.as_str().unwrap()).unwrap(), run, "{name}");
     }
     assert_eq!(browser.complaints(), Vec::<String>::new());
-    assert_eq!(browser.requests_that_leave(), Vec::<String>::new());
+    assert_eq!(browser.requests_that_leave("file:"), Vec::<String>::new());
 }
 
 #[test]
@@ -131,6 +129,6 @@ fn the_checks_find_broken_pages() {
     let file = folder().join("fault-leaving.html");
     fs::write(&file, page.replace("</h1>", "</h1><img src=\"http://page.invalid/x.png\">")).unwrap();
     browser.open(&file);
-    assert_eq!(browser.requests_that_leave(), ["http://page.invalid/x.png"]);
+    assert_eq!(browser.requests_that_leave("file:"), ["http://page.invalid/x.png"]);
     assert!(!browser.complaints().is_empty(), "an image that cannot be loaded is an error");
 }

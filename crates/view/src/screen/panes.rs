@@ -201,8 +201,10 @@ fn waterfall(fall: &Waterfall, snapshot: &Snapshot, by_size: bool, width: usize)
 
 fn grid(grid: &Grid, by_size: bool, width: usize) -> Pane {
     let first = grid.rows.iter().map(|row| row.chars().count()).max().unwrap_or(0).clamp(6, 24);
-    const CELL: usize = 13;
-    let columns = (width.saturating_sub(first) / CELL).max(1).min(grid.columns.len());
+    // Narrower where that shows every column.
+    let room = width.saturating_sub(first);
+    let cell_width = (room / grid.columns.len().max(1)).clamp(11, 13);
+    let columns = (room / cell_width).max(1).min(grid.columns.len());
     let hidden = grid.columns.len() - columns;
     let best = grid.cells.iter().filter_map(|cell| cell.pps).fold(0.0, f64::max);
     let mut rows: Vec<usize> = (0..grid.rows.len()).collect();
@@ -215,19 +217,21 @@ fn grid(grid: &Grid, by_size: bool, width: usize) -> Pane {
     let running = grid.cells.iter().find(|cell| cell.state == CellState::Running);
     let from = running.map_or(0, |cell| cell.column.saturating_sub(columns - 1));
     let shown = from..from + columns;
-    let header = shown.clone().map(|column| format!("{:>CELL$}", cut(&grid.columns[column], CELL - 1)));
+    let header =
+        shown.clone().map(|column| format!("{:>cell_width$}", cut(&grid.columns[column], cell_width - 1)));
     let header = format!("{:<first$}{}", "", header.collect::<String>());
     let row = |row: &usize| {
         let mut spans = vec![Span::raw(format!("{:<first$}", cut(&grid.rows[*row], first)))];
         for column in shown.clone() {
             let cell = of_row(*row).find(|cell| cell.column == column);
             let (text, style) = cell.map_or(("·".into(), DIM), |cell| words_of(cell, best));
-            spans.push(Span::styled(format!("{text:>CELL$}"), style));
+            spans.push(Span::styled(format!("{:>cell_width$}", cut(&text, cell_width)), style));
         }
         Line::from(spans)
     };
     let note = match hidden {
         0 => "delivered Mpps ±spread, ! loss".to_owned(),
+        1 => "delivered Mpps ±spread, ! loss; 1 column does not fit".to_owned(),
         hidden => format!("delivered Mpps ±spread, ! loss; {hidden} columns do not fit"),
     };
     Pane {
@@ -240,6 +244,7 @@ fn grid(grid: &Grid, by_size: bool, width: usize) -> Pane {
 
 fn words_of(cell: &Cell, best: f64) -> (String, Style) {
     let mut text = match cell.pps {
+        Some(pps) if pps >= 10e6 => format!("{:.2}", pps / 1e6),
         Some(pps) => format!("{:.3}", pps / 1e6),
         None => String::new(),
     };

@@ -112,10 +112,14 @@ fn write_flows(picked: &Picked, out: &mut impl Write) -> io::Result<()> {
 
 fn write_remedies(interface: &str, found: &[Remedy], out: &mut impl Write) -> io::Result<()> {
     for remedy in found {
+        let flows = remedy.flows_per_queue.iter().enumerate();
+        let flows: Vec<String> = flows.map(|(queue, count)| format!("queue {queue} {count}")).collect();
         writeln!(
             out,
-            "{:.2} times an even share: {}  {:?}",
-            remedy.imbalance, remedy.what, remedy.flows_per_queue
+            "{:.2} times an even share: {}; flows: {}",
+            remedy.imbalance,
+            remedy.what,
+            flows.join(", ")
         )?;
         if !remedy.settings.is_empty() {
             let settings = remedy.settings.iter().map(|setting| format!(" --set '{setting}'"));

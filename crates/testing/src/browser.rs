@@ -12,8 +12,10 @@ use std::{
 
 use serde_json::{Value, json};
 
+use crate::own_folder;
+
 /// A browser that ends when this is dropped, or when a test exceeds its time.
-pub(crate) struct Browser {
+pub struct Browser {
     child: Arc<Mutex<Child>>,
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
@@ -28,7 +30,7 @@ const AT_MOST: Duration = Duration::from_secs(240);
 
 impl Browser {
     /// The Chromium of `CHROMIUM`, or of the search path.
-    pub(crate) fn find() -> Option<PathBuf> {
+    pub fn find() -> Option<PathBuf> {
         if let Some(named) = env::var_os("CHROMIUM") {
             return Some(named.into());
         }
@@ -40,10 +42,9 @@ impl Browser {
     }
 
     /// Starts it with one empty page.
-    pub(crate) fn start(program: &Path) -> Self {
+    pub fn start(program: &Path) -> Self {
         let name = format!("chromium-{:?}", thread::current().id()).replace(['(', ')'], "");
-        let profile = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&profile);
+        let profile = own_folder().join(name);
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"])
             .arg(program)
@@ -55,8 +56,9 @@ impl Browser {
                 "--no-first-run",
             ])
             .args(["--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars"])
+            .args(["--disable-quic", "--disable-component-update", "--disable-sync"])
             // the browser cannot resolve any name
-            .arg("--host-resolver-rules=MAP * ~NOTFOUND")
+            .arg("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
             .arg(format!("--user-data-dir={}", profile.display()))
             .arg("about:blank")
             .stdin(Stdio::piped())
@@ -89,7 +91,7 @@ impl Browser {
     }
 
     /// Sends a command and waits for its answer; events on the way are kept.
-    pub(crate) fn command(&mut self, method: &str, parameters: Value) -> Value {
+    pub fn command(&mut self, method: &str, parameters: Value) -> Value {
         self.sent += 1;
         let mut message = json!({"id": self.sent, "method": method, "params": parameters});
         if let Some(session) = &self.session {
@@ -116,14 +118,19 @@ impl Browser {
         serde_json::from_slice(&message).expect("JSON")
     }
 
-    pub(crate) fn resize(&mut self, width: u32) {
+    /// Gives the page this width and 900 pixels of height.
+    pub fn resize(&mut self, width: u32) {
         let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600});
         self.command("Emulation.setDeviceMetricsOverride", size);
     }
 
     /// Opens a file and waits until it is laid out.
-    pub(crate) fn open(&mut self, file: &Path) {
-        let url = format!("file://{}", file.display());
+    pub fn open(&mut self, file: &Path) {
+        self.visit(&format!("file://{}", file.display()));
+    }
+
+    /// Opens an address and waits until it is laid out.
+    pub fn visit(&mut self, url: &str) {
         self.events.retain(|event| event["method"] != "Page.loadEventFired");
         self.command("Page.navigate", json!({"url": url}));
         while !self.events.iter().any(|event| event["method"] == "Page.loadEventFired") {
@@ -132,8 +139,16 @@ impl Browser {
         }
     }
 
+    /// Opens an address in another tab and closes that tab.
+    pub fn visit_and_close(&mut self, url: &str) {
+        let session = self.session.take();
+        let tab = self.command("Target.createTarget", json!({"url": url}));
+        self.command("Target.closeTarget", json!({"targetId": tab["targetId"]}));
+        self.session = session;
+    }
+
     /// The value of an expression in the page.
-    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
+    pub fn evaluate(&mut self, expression: &str) -> Value {
         let asked = json!({"expression": expression, "returnByValue": true});
         let answer = self.command("Runtime.evaluate", asked);
         assert!(answer.get("exceptionDetails").is_none(), "{}", answer["exceptionDetails"]);
@@ -141,7 +156,7 @@ impl Browser {
     }
 
     /// Saves the whole page as an image.
-    pub(crate) fn screenshot(&mut self, file: &Path) {
+    pub fn screenshot(&mut self, file: &Path) {
         use base64::{Engine, engine::general_purpose::STANDARD};
         let image = self.command("Page.captureScreenshot", json!({"captureBeyondViewport": true}));
         fs::write(file, STANDARD.decode(image["data"].as_str().expect("an image")).expect("base64"))
@@ -149,19 +164,19 @@ impl Browser {
     }
 
     /// What the pages wrote to the console or log, and uncaught errors.
-    pub(crate) fn complaints(&self) -> Vec<String> {
+    pub fn complaints(&self) -> Vec<String> {
         let methods = ["Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"];
         let is_one = |event: &&Value| methods.iter().any(|method| event["method"] == *method);
         self.events.iter().filter(is_one).map(Value::to_string).collect()
     }
 
-    /// Addresses that pages requested, other than files and data.
-    pub(crate) fn requests_that_leave(&self) -> Vec<String> {
+    /// Addresses that pages requested, other than files, data, and those that begin with `home`.
+    pub fn requests_that_leave(&self, home: &str) -> Vec<String> {
         let asked = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         let urls = asked.filter_map(|event| event["params"]["request"]["url"].as_str());
         let mut seen = 0;
-        let leaving =
-            urls.inspect(|_| seen += 1).filter(|url| !url.starts_with("file:") && !url.starts_with("data:"));
+        let is_own = |url: &str| ["file:", "data:", home].iter().any(|start| url.starts_with(start));
+        let leaving = urls.inspect(|_| seen += 1).filter(|url| !is_own(url));
         let leaving = leaving.map(String::from).collect();
         assert!(seen > 0, "the page's own requests were not seen, so that others would not be seen either");
         leaving
