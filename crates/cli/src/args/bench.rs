@@ -24,7 +24,7 @@ const EMULATED_CPU: &str = "QEMU TCG CPU";
   linerate bench                                     what this machine can do
   linerate bench --tx udp,xdp --rx udp --stats time  with latency and jitter
   linerate bench --sweep frame-size=64,512,1518      at several frame sizes
-  linerate bench --peer HOST                         to another host
+  linerate bench --peer 192.0.2.7                    to another host, which runs linerate recv
   linerate bench pktgen-rx                           a built-in scenario")]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {

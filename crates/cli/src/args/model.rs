@@ -12,7 +12,7 @@ use super::OutputArgs;
 #[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
   linerate model --list                           presets and parameters
   linerate model --sweep rate=100kpps,1Mpps       received and lost against the offered rate
-  linerate model --from run.json --load 0.5,1,2   predict loads from a measured run")]
+  linerate model --from run.json --load 1x,2x     predict loads from a measured run")]
 pub(crate) struct ModelArgs {
     #[command(subcommand)]
     pub(crate) command: Option<ModelCommand>,
