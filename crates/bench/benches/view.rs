@@ -39,7 +39,7 @@ fn main() -> Outcome<()> {
     let (mut without, mut with) = (Vec::new(), Vec::new());
     let mut events = 0;
     for turn in 0..=turns {
-        // Who goes first changes, so that a drift of the machine's speed cancels out.
+        // The order changes with each turn, so that a drift of the machine's speed cancels out.
         for on in [turn % 2 == 0, turn % 2 != 0] {
             let (trial, seen) =
                 if on { watched(&lab, &plan, &pair)? } else { (alone(&lab, &plan, &pair)?, 0) };

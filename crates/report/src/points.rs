@@ -52,9 +52,11 @@ const PARAMETERS: [&str; 10] =
     ["payload", "frame_size", "datagram", "size", "offered", "asked", "threads", "batch", "ring", "time"];
 
 /// The most informative results, in order; any others follow.
-const RESULTS: [&str; 10] = [
+const RESULTS: [&str; 12] = [
     "delivered_pps",
     "delivered_bps",
+    "received_pps",
+    "lost_pps",
     "sent_pps",
     "loss_ratio",
     "tx_ns_per_packet",

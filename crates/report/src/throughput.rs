@@ -181,9 +181,8 @@ pub(crate) fn figures(figures: &[Figure]) -> Table {
     let conditions: BTreeSet<&str> = figures.iter().map(|figure| figure.conditions.as_str()).collect();
     let common = conditions.first().filter(|only| conditions.len() == 1 && !only.is_empty());
     if common.is_none() && figures.iter().any(|figure| !figure.conditions.is_empty()) {
-        table.push(
-            Column::words("its conditions", figures.iter().map(|f| Cell::words(&f.conditions))).gives_way(3),
-        );
+        table
+            .push(Column::words(CONDITIONS, figures.iter().map(|f| Cell::words(&f.conditions))).gives_way(3));
     }
     table.push(Column::words("where", figures.iter().map(|f| Cell::words(&f.place))).gives_way(2));
     let derived: BTreeSet<&str> =
@@ -198,6 +197,22 @@ pub(crate) fn figures(figures: &[Figure]) -> Table {
         table.legend = format!("{}{gap}published: {common}.", table.legend);
     }
     table
+}
+
+/// The title of the column of published figures' conditions.
+const CONDITIONS: &str = "its conditions";
+
+/// The table without that column, whose long cells would make every row high; and that column with the rows' names.
+pub(crate) fn without_conditions(mut table: Table) -> (Table, Option<Table>) {
+    let Some(at) = table.columns.iter().position(|column| column.title == CONDITIONS) else {
+        return (table, None);
+    };
+    let column = table.columns.remove(at);
+    let mut conditions = Table::titled("Conditions of the published figures");
+    let names = table.columns.iter().take(1).flat_map(|names| names.cells.iter().cloned());
+    conditions.push(Column::words("figure", names));
+    conditions.push(column);
+    (table, Some(conditions))
 }
 
 /// This run's value next to the published one, or the reason why there is none.

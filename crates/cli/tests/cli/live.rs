@@ -1,14 +1,16 @@
 //! The live views of running commands, and the replay of their records.
 
 use std::{
+    env,
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
+    path::Path,
     process::{Child, ChildStderr, Command, Stdio},
     thread,
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testing::Browser;
 
 use crate::support::{Recv, linerate, own_folder, run};
@@ -152,7 +154,21 @@ fn chromium_shows_a_run_beside_ten_clients_a_stalled_one_and_a_closed_tab() {
         shown.contains("Rates") && shown.contains("Ledger")
     });
     assert_eq!(browser.evaluate("shown.phase === 'ended'"), Value::from(false), "it is still running");
-    assert_eq!(browser.evaluate("document.documentElement.scrollWidth"), Value::from(360), "fits a phone");
+    for width in [360, 768, 1400] {
+        browser.resize(width);
+        assert_eq!(
+            browser.evaluate("document.documentElement.scrollWidth"),
+            Value::from(width),
+            "nothing leaves"
+        );
+        for scheme in ["light", "dark"] {
+            // `make report-shots` names a folder for pictures.
+            let Some(folder) = env::var_os("LINERATE_LIVE_SHOTS") else { continue };
+            let feature = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+            browser.command("Emulation.setEmulatedMedia", feature);
+            browser.screenshot(&Path::new(&folder).join(format!("live-{width}-{scheme}.png")));
+        }
+    }
     browser.evaluate("document.querySelector('#pause').click()");
     assert_eq!(browser.evaluate("look.paused"), Value::from(true));
     browser.evaluate("document.querySelector('#pause').click()");

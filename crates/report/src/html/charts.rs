@@ -63,7 +63,15 @@ pub(super) fn write_throughput(run: &Run, page: &mut Page) {
         return;
     }
     let title = if run.end.throughput.is_empty() { "Published and measured" } else { "Throughput found" };
-    page.section("found", title, |page| tables.iter().for_each(|table| page.table(table)));
+    page.section("found", title, |page| {
+        for table in tables {
+            let (short, conditions) = crate::throughput::without_conditions(table);
+            page.table(&short);
+            if let Some(conditions) = conditions {
+                page.details("Conditions of the published figures", |page| page.table(&conditions));
+            }
+        }
+    });
     let series: Vec<Series> = run
         .end
         .throughput

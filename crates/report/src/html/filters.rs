@@ -70,17 +70,21 @@ fn write_rates(rows: &[&Row<'_>], figures: &[Figure], page: &mut Page) {
             BarRow { more, ..BarRow::new(row.filter, rate(row.dropped_pps), bar) }
         })
         .collect();
+    let mut note = String::new();
     if let (Some(least), Some(greatest), Some((figure, _))) = (least, greatest, published().next()) {
         let range =
             if least < greatest { format!("{} to {}", rate(least), rate(greatest)) } else { rate(least) };
         let bar = bar("track", "published", greatest);
-        all.push(BarRow { more: figure.conditions.clone(), ..BarRow::new("published", range, bar) });
+        all.push(BarRow::new("published", range, bar));
+        if !figure.conditions.is_empty() {
+            note = format!("published: {}.", figure.conditions);
+        }
     }
     let title = "Flood packets dropped per second, full flood";
     let chart = BarChart {
         title,
         legend: bars::legend([("s1", "dropped by the filter here"), ("track", "published")]),
-        note: String::new(),
+        note,
         rows: all,
     };
     page.figure(title, &table(title, rows), |page| chart.write(page));
@@ -138,7 +142,11 @@ mod tests {
         let points = [point(("XDP", "full"), 4e6, 0.75, 1.0)];
         write(&points, &[published(6.0), published(5.84)], &mut page);
         let html = page.into_html();
-        for part in ["<b>3.000 Mpps</b> of 4.000 Mpps", "<b>5.840 Mpps to 6.000 Mpps</b> netmap, one core"] {
+        for part in [
+            "<b>3.000 Mpps</b> of 4.000 Mpps",
+            "<b>5.840 Mpps to 6.000 Mpps</b>",
+            "published: netmap, one core.",
+        ] {
             assert!(html.contains(part), "{part}: {html}");
         }
         assert!(html.contains("<rect class=\"s1\" x=\"0%\" width=\"50%\""), "half of the published: {html}");

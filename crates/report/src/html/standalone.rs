@@ -164,9 +164,14 @@ pub(super) fn bars(chart: &BarChart) -> String {
         body += &text("soft", "start", (x + 18.0, y), words);
         x += width;
     }
-    if !chart.note.is_empty() {
-        y += ROW;
-        body += &text("soft", "start", (16.0, y), &chart.note);
+    let mut line = String::new();
+    for word in chart.note.split(' ').chain(["\n"]) {
+        if !line.is_empty() && (word == "\n" || width_of(&line) + width_of(word) > WIDTH - 48.0) {
+            y += ROW;
+            body += &text("soft", "start", (16.0, y), line.trim_start());
+            line.clear();
+        }
+        line += &format!(" {word}");
     }
     y += 12.0;
     let mut said = Vec::new();

@@ -479,6 +479,44 @@ pub(crate) fn model() -> Run {
     run
 }
 
+/// Filters under a flood, beside a published rate.
+pub(crate) fn filtered() -> Run {
+    let mut run = run("bench", Origin::Lab, Vec::new());
+    run.intervals.clear();
+    let filters = [
+        ("none, the service reads all", 0.02, 0.44),
+        ("nft at ingress", 0.1, 0.9),
+        ("divert --where user", 0.4, 1.0),
+    ];
+    for flood in ["full", "ten-times"] {
+        for (filter, dropped, valid) in filters {
+            run.end.points.push(Point {
+                values: BTreeMap::from([
+                    ("filter".to_string(), json!(filter)),
+                    ("flood".into(), json!(flood)),
+                    ("flood_pps".into(), json!(5e6)),
+                    ("filtered_pps".into(), json!(5e6 * dropped)),
+                    ("filtered_of_flood_ratio".into(), json!(dropped)),
+                    ("valid_delivered_ratio".into(), json!(valid)),
+                    ("busy_ratio_by_cpu".into(), json!([2.0 / 3.0, 1.0])),
+                ]),
+            });
+        }
+    }
+    run.end.figures = [5.84, 6.0]
+        .map(|mpps| Figure {
+            figure: "through the filter".into(),
+            unit: "Mpps".into(),
+            published: Some(mpps),
+            measured: Some(2.0),
+            conditions: "another program, one core; the text does not name its type; limited by the flood"
+                .into(),
+            ..Figure::default()
+        })
+        .into();
+    run
+}
+
 /// Frames of a bus that pauses, with the write-back of every fourth.
 fn timeline() -> Timeline {
     let starts = |count: usize| (0..count).map(|n| n as f64 * 54.0 + if n < 40 { 0.0 } else { 4000.0 });
@@ -761,6 +799,7 @@ pub(crate) fn all() -> Vec<(&'static str, Run)> {
         ("tuned", tuned()),
         ("stream", stream()),
         ("model", model()),
+        ("filtered", filtered()),
         ("fleet", fleet()),
         ("hostile", hostile()),
     ]
