@@ -106,7 +106,8 @@ fn write_body(run: &Run, page: &mut Page) {
     // The plot before its tables.
     let is_ladder = !rungs.is_empty() && !instructions::is_counted(run);
     let is_about_filters = !crate::filters::rows(&run.end.points).is_empty();
-    let many = (rungs.len() > MOST_RUNGS || is_about_filters) && !run.end.points.is_empty();
+    let many =
+        !run.end.points.is_empty() && (rungs.len() > MOST_RUNGS || is_about_filters && !rungs.is_empty());
     if is_ladder && !many {
         charts::write_ladder(&rungs, page);
     }

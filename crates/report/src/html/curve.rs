@@ -200,7 +200,7 @@ mod tests {
         let html = page.into_html();
         assert_eq!(html.matches("<figure>").count(), 2, "throughput and loss: {html}");
         // (900 - 250 Mb/s) / (8 * 64 bytes)
-        assert!(html.contains("lost, realloc: from 1.27 at 46"), "{html}");
+        assert!(html.contains("lost, realloc: from 1.270 at 46"), "{html}");
         for name in ["theory", "received, realloc", "derived from the paper&#39;s slope and -40 %, recycle"] {
             assert!(html.contains(&format!("{name}</li>")), "{name}: {html}");
         }
