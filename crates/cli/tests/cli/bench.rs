@@ -88,7 +88,8 @@ fn a_queueing_discipline_s_drops_are_in_the_ledger_to_the_packet() {
     let trial = &trials(&run)[0];
     assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
     let lines = trial["ledger"]["lines"].as_array().unwrap();
-    let dropped = lines.iter().find(|line| line["place"] == "qdisc full").unwrap_or_else(|| panic!("{trial:#}"));
+    let dropped =
+        lines.iter().find(|line| line["place"] == "qdisc full").unwrap_or_else(|| panic!("{trial:#}"));
     assert!(dropped["packets"].as_u64().unwrap() > 0, "{trial:#}");
     assert_eq!(run["start"]["asked"]["lab"]["qdisc"]["tbf"]["bits_per_s"], 1_000_000);
 }
