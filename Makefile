@@ -148,7 +148,7 @@ deny: ## licences, versions and known vulnerabilities of the dependencies (needs
 soak: ## random commands with random faults for an hour (root); SECONDS=N for another time, LINERATE_SOAK_SEED repeats one
 	LINERATE_SOAK_SECONDS=$(or $(SECONDS),3600) $(CARGO) test --locked -p linerate-cli --test soak -- --nocapture
 
-miri: ## the ring code under Miri, over arrays and a fake kernel (needs a nightly toolchain with the component miri)
+miri: ## the ring code and the frames under Miri, over arrays and a fake kernel (rustup installs a pinned nightly)
 	@scripts/miri
 
 clean: ## remove what was built

@@ -3,7 +3,30 @@
 /// A scenario file and the arguments it stands for.
 pub fn scenario(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
-    bench::Scenario::read(text).and_then(|scenario| scenario.arguments()).ok();
+    if let Ok(scenario) = bench::Scenario::read(text, &programs()) {
+        for step in &scenario.steps {
+            assert!(step.arguments(|_| false).len() >= step.arguments(|name| name == "rate").len());
+        }
+    }
+}
+
+/// Programs like those of the command line: options with a value, switches, and both.
+fn programs() -> Vec<bench::Program> {
+    let options = [
+        ("tx", true, false),
+        ("rate", true, false),
+        ("sweep", true, false),
+        ("spin", false, false),
+        ("gro", true, true),
+    ];
+    let option = |(name, takes_value, has_on_and_off): (&str, bool, bool)| bench::ProgramOption {
+        name: name.into(),
+        help: String::new(),
+        takes_value,
+        has_on_and_off,
+    };
+    let of = |name: &str| bench::Program { name: name.into(), options: options.map(option).into() };
+    ["bench", "ndr", "rdr", "apu4d4", "single-rx-queue"].map(of).into()
 }
 
 /// A saved run is refused, or every report of it can be written, and it reads back from its own JSON.

@@ -159,7 +159,7 @@ impl<'w, W: Watcher> Recorder<'w, W> {
             }
             // Only now are the limits of the card known. The embedded pair supports everything, unless packets are too large
             // for AF_XDP.
-            Err(TrialError::Engine(error))
+            Err(error @ (TrialError::Engine(_) | TrialError::Segmentation(_)))
                 if plan.trial.lab.interfaces.is_some() || plan.trial.lab.mtu > ETHERNET_MTU =>
             {
                 let left_out = Skipped { engine: name, reason: in_words(&error) };

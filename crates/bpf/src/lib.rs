@@ -20,6 +20,7 @@ mod divert;
 mod drop;
 mod drops;
 mod error;
+mod functions;
 mod inject;
 mod live;
 mod measure;
@@ -44,6 +45,7 @@ pub use divert::{
 pub use drop::DropFlood;
 pub use drops::{DropCount, DropCounts, DropHeaders, DropKind, DropOptions, DropSample, Drops, Streams};
 pub use error::{BpfError, Cause};
+pub use functions::FunctionNames;
 pub use inject::Inject;
 pub use live::LIVE_RUN_GAP_NS;
 pub use measure::{

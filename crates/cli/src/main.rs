@@ -9,6 +9,7 @@ mod live;
 mod output;
 mod packets;
 mod pipeline;
+mod privileges;
 mod progress;
 mod quiet;
 mod scenario;

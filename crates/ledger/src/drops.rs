@@ -3,10 +3,10 @@
 use std::{
     collections::BTreeMap,
     io,
-    sync::{LazyLock, OnceLock},
+    sync::{LazyLock, Mutex, OnceLock},
 };
 
-use bpf::{BpfError, DropCount, DropKind, DropOptions, DropSample, Drops, Streams};
+use bpf::{BpfError, DropCount, DropKind, DropOptions, DropSample, Drops, FunctionNames, Streams};
 use measure::Place;
 use sys::{btf::KernelTypes, netns::NetNs, profile::KernelSymbols};
 use thiserror::Error;
@@ -56,7 +56,7 @@ pub struct Dropped {
     pub kind: DropKind,
     /// The kernel's name for it: `NO_SOCKET`, `XDP redirect ENXIO`.
     pub reason: String,
-    /// The kernel's function; empty when addresses are hidden, and for XDP.
+    /// The kernel's function; empty where it has no name, and for XDP.
     pub function: String,
     /// Buffers or frames.
     pub buffers: u64,
@@ -165,7 +165,7 @@ impl Dropped {
     fn named(count: DropCount) -> Self {
         let function = match count.location {
             0 => String::new(),
-            address => functions().name(address).map_or_else(|| format!("{address:#x}"), str::to_owned),
+            address => functions().name(address),
         };
         Self {
             namespace: count.namespace,
@@ -283,10 +283,51 @@ static REASONS: LazyLock<BTreeMap<u32, String>> = LazyLock::new(|| {
     reasons.into_iter().map(|(number, name)| (number, short(name))).collect()
 });
 
-/// The kernel's functions, read once: it takes tens of milliseconds. None when it hides them.
-fn functions() -> &'static KernelSymbols {
-    static FUNCTIONS: OnceLock<KernelSymbols> = OnceLock::new();
-    FUNCTIONS.get_or_init(|| KernelSymbols::read().ok().flatten().unwrap_or_default())
+/// The names of the kernel's functions.
+enum Functions {
+    /// Its table, read once: it takes tens of milliseconds.
+    Table(KernelSymbols),
+    /// The kernel hides the addresses in its table (`kernel.kptr_restrict`, no CAP_SYSLOG), and formats each name once.
+    Kernel(Mutex<Formatted>),
+    /// Neither.
+    Hidden,
+}
+
+struct Formatted {
+    names: FunctionNames,
+    known: BTreeMap<u64, String>,
+}
+
+impl Functions {
+    fn find() -> Self {
+        if let Ok(Some(table)) = KernelSymbols::read() {
+            return Self::Table(table);
+        }
+        let formatted = |names| Self::Kernel(Mutex::new(Formatted { names, known: BTreeMap::new() }));
+        FunctionNames::load().map_or(Self::Hidden, formatted)
+    }
+
+    /// The function that an address lies in; empty when unknown. An address itself is no name, and stays here.
+    fn name(&self, address: u64) -> String {
+        match self {
+            Self::Table(table) => table.name(address).unwrap_or_default().to_owned(),
+            Self::Kernel(formatted) => formatted.lock().expect("no holder panics").name(address),
+            Self::Hidden => String::new(),
+        }
+    }
+}
+
+impl Formatted {
+    fn name(&mut self, address: u64) -> String {
+        let Self { names, known } = self;
+        known.entry(address).or_insert_with(|| names.name(address).ok().flatten().unwrap_or_default()).clone()
+    }
+}
+
+/// The kernel's functions, found once.
+fn functions() -> &'static Functions {
+    static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+    FUNCTIONS.get_or_init(Functions::find)
 }
 
 #[cfg(test)]

@@ -59,6 +59,42 @@ pub struct LabGrowth<'g> {
     pub sent: Option<u64>,
 }
 
+/// Frames that were refused and sent later, by the counter that also has them.
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    /// A drop of the interface.
+    by_link: u64,
+    /// A drop of the queueing discipline above it.
+    by_qdisc: u64,
+    /// Counted by neither: past the queueing discipline, the kernel frees a frame that finds a card's ring full
+    /// (`dev_direct_xmit`), and names that alone.
+    by_ring: u64,
+}
+
+impl Refused {
+    fn of(refused: u64, tx: &HostCounters) -> Self {
+        let by_link = refused.min(tx.link.tx_dropped);
+        let by_qdisc = (refused - by_link).min(tx.qdisc_drops);
+        Self { by_link, by_qdisc, by_ring: refused - by_link - by_qdisc }
+    }
+
+    /// The packets of a drop reason at this place that were sent later after all: each is taken off once.
+    fn take(&mut self, place: Place, packets: u64) -> u64 {
+        let sources: &mut [&mut u64] = match place {
+            Place::PeerRing | Place::DriverTx => &mut [&mut self.by_link, &mut self.by_ring],
+            Place::Qdisc => &mut [&mut self.by_qdisc, &mut self.by_ring],
+            _ => &mut [],
+        };
+        let mut taken = 0;
+        for source in sources {
+            let off = (packets - taken).min(**source);
+            **source -= off;
+            taken += off;
+        }
+        taken
+    }
+}
+
 impl Received {
     /// Packets lost between the driver and an AF_XDP socket.
     fn redirected_lost(&self) -> u64 {
@@ -72,22 +108,18 @@ pub fn lab_lines(growth: &LabGrowth<'_>, received: &Received, drivers: &Drivers)
     let mut evidence = Evidence::default();
     let (believed, mut impossible) = believable(tx, rx, sent, drivers);
     let (tx, rx) = (&believed[0], &believed[1]);
-    // A refused frame is a drop of the interface, or of the queueing discipline above it.
-    let refused_by_link = refused.min(tx.link.tx_dropped);
-    let refused_by_qdisc = refused - refused_by_link;
-    let qdisc_drops = tx.qdisc_drops.saturating_sub(refused_by_qdisc);
-    evidence.saw(Place::Qdisc, Witness::Qdisc, qdisc_drops, "lab-tx qdisc drops");
+    let refused = Refused::of(refused, tx);
+    evidence.saw(Place::Qdisc, Witness::Qdisc, tx.qdisc_drops - refused.by_qdisc, "lab-tx qdisc drops");
     if tx.is_card() || rx.is_card() {
-        cards_saw(tx, rx, refused_by_link, received, drivers, &mut evidence);
+        cards_saw(tx, rx, refused.by_link, received, drivers, &mut evidence);
     } else {
-        links_saw(tx, rx, refused_by_link, received, drivers, &mut evidence);
+        links_saw(tx, rx, refused.by_link, received, drivers, &mut evidence);
     }
     let mut named = Vec::new();
     if let Some(drops) = drops {
-        let already = [refused_by_link, refused_by_qdisc, bounced(tx)];
         // The driver of a sending veth drops what its peer refused.
         let driver = if tx.is_card() { Place::DriverTx } else { Place::PeerRing };
-        reasons_saw(drops, driver, already, received, &mut evidence, &mut named);
+        reasons_saw(drops, driver, (refused, bounced(tx)), received, &mut evidence, &mut named);
     }
     if received.is_udp || received.is_unseen {
         protocols_saw(rx, received, drops.is_some(), &mut evidence);
@@ -255,18 +287,16 @@ fn bounced(tx: &HostCounters) -> u64 {
     errors.fold(0, |sum, (_, value)| sum.saturating_add(*value))
 }
 
-/// The drops that the kernel named. `driver` is the place of the sending driver's drops. `already` counts frames that
-/// other counters of the sending side include: refused by the interface, refused by the queueing discipline, and bounced
-/// by XDP.
+/// The drops that the kernel named. `driver` is the place of the sending driver's drops. The sending side's frames that
+/// were sent later, or that XDP's driver counted as bounced, are taken off.
 fn reasons_saw(
     drops: &[Dropped],
     driver: Place,
-    already: [u64; 3],
+    (mut refused, mut bounced): (Refused, u64),
     received: &Received,
     evidence: &mut Evidence,
     named: &mut Vec<LedgerLine>,
 ) {
-    let [mut by_link, mut by_qdisc, mut bounced] = already;
     for drop in drops {
         let is_tx = drop.namespace == 0;
         let place = match drop.place() {
@@ -287,14 +317,14 @@ fn reasons_saw(
                 continue;
             }
         };
-        let taken_off = match place {
-            Place::PeerRing | Place::DriverTx => &mut by_link,
-            Place::Qdisc => &mut by_qdisc,
-            Place::XdpTx | Place::XdpRedirect if is_tx => &mut bounced,
-            _ => &mut 0,
+        let off = match place {
+            Place::XdpTx | Place::XdpRedirect if is_tx => {
+                let off = drop.packets.min(bounced);
+                bounced -= off;
+                off
+            }
+            place => refused.take(place, drop.packets),
         };
-        let off = drop.packets.min(*taken_off);
-        *taken_off -= off;
         let packets = drop.packets - off;
         match place {
             Place::XdpRedirect if !is_tx => evidence.saw_all(

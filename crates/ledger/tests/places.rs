@@ -5,6 +5,8 @@
 mod live;
 #[path = "places/scene.rs"]
 mod scene;
+#[path = "places/table.rs"]
+mod table;
 #[path = "places/ways.rs"]
 mod ways;
 
@@ -46,7 +48,8 @@ fn the_documentation_names_a_test_for_each_place_or_says_why_there_is_none() {
         for (file, tests) in told.split("; ").map(|part| part.split_once(": ").unwrap()) {
             let source = match file {
                 "places.rs" => read("tests/places.rs"),
-                "live.rs" | "ways.rs" => read(&format!("tests/places/{file}")),
+                "live.rs" | "table.rs" => read(&format!("tests/places/{file}")),
+                "machine.rs" => read("tests/vm/machine.rs"),
                 _ => read(&format!("../cli/tests/{file}")),
             };
             for test in tests.split(", ").filter_map(|test| test.split(' ').next()) {

@@ -116,7 +116,7 @@ places! {
     TcIngress = "tc-ingress", "tc filter, receiving", Buffers, "tc -s filter show dev DEV ingress";
     /// No protocol handles frames of that type.
     NoHandler = "no-handler", "no protocol handler", Packets, "tcpdump -ni DEV -e shows the frames";
-    /// The hardware address is another machine's: flooded by a switch, or promiscuous mode.
+    /// The hardware address is another machine's: flooded by a switch, or promiscuous mode; or the VLAN is not configured here.
     OtherHost = "other-host", "addressed to another host", Packets, "ip link show dev DEV: is it promiscuous?";
     /// IP rejected the header: version, length, time to live.
     IpHeader = "ip-header", "IP header", Packets, "nstat -az Ip*InHdrErrors; tcpdump -ni DEV -v";

@@ -1,5 +1,5 @@
-//! Privileges given up for good: a process that serves strangers keeps only the capabilities that it names, executes nothing,
-//! and is refused system calls that only an intruder would make.
+//! Privileges given up for good: a process that serves others keeps only the capabilities that it names, and is refused system
+//! calls that only an intruder would make.
 
 use std::io;
 
@@ -62,23 +62,27 @@ const REFUSED: &[(&str, libc::c_long)] = &[
     ("open_by_handle_at", libc::SYS_open_by_handle_at),
 ];
 
-/// The names of the refused system calls.
-pub fn refused_calls() -> Vec<&'static str> {
-    REFUSED.iter().map(|(name, _)| *name).collect()
+/// The names of the refused system calls, without those that a process needs all the same.
+pub fn refused_calls(needed: &[&str]) -> Vec<&'static str> {
+    refused(needed).map(|(name, _)| *name).collect()
 }
 
-/// Gives up every capability but these, and the system calls of [`refused_calls`], on this thread and those that it will
-/// start. Call it before there are others.
+/// Gives up the system calls of [`refused_calls`] and every capability but those kept, on this thread and those that it will
+/// start. Call it before there are others. `None` keeps all capabilities, for programs that are executed later.
 ///
 /// # Errors
 /// What the kernel refused. What was given up before stays so.
-pub fn confine(kept: &[Capability]) -> Result<(), ConfineError> {
-    keep_only(kept).map_err(ConfineError::Capabilities)?;
-    filter().and_then(|program| seccompiler::apply_filter(&program)).map_err(ConfineError::SystemCalls)
+pub fn confine(kept: Option<&[Capability]>, needed: &[&str]) -> Result<(), ConfineError> {
+    kept.map_or(Ok(()), keep_only).map_err(ConfineError::Capabilities)?;
+    filter(needed).and_then(|program| seccompiler::apply_filter(&program)).map_err(ConfineError::SystemCalls)
 }
 
-fn filter() -> Result<BpfProgram, seccompiler::Error> {
-    let rules = REFUSED.iter().map(|(_, number)| (*number, Vec::new())).collect();
+fn refused(needed: &[&str]) -> impl Iterator<Item = &'static (&'static str, libc::c_long)> {
+    REFUSED.iter().filter(move |(name, _)| !needed.contains(name))
+}
+
+fn filter(needed: &[&str]) -> Result<BpfProgram, seccompiler::Error> {
+    let rules = refused(needed).map(|(_, number)| (*number, Vec::new())).collect();
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)?.try_into()?)
@@ -120,7 +124,7 @@ mod tests {
     #[test]
     fn a_confined_thread_and_its_children_keep_only_what_was_named_and_execute_nothing() {
         let work = || {
-            confine(&[Capability::NetRaw]).unwrap();
+            confine(Some(&[Capability::NetRaw]), &[]).unwrap();
             thread::scope(|scope| {
                 let child = scope.spawn(|| (sets(), Command::new("/bin/true").status()));
                 child.join().unwrap()

@@ -26,6 +26,8 @@ use crate::{
     profile::Diagnosis,
     record::{RxOutcome, TrialSettings, TxOutcome, receive_cost},
     run::{TrialRun, run_trial},
+    segmentation,
+    settling::{Settled, Settling},
     timing::{ClockClaim, ClockSources, timed_reception},
     watch::{Look, Tick, WatchPlan},
 };
@@ -62,6 +64,7 @@ pub fn run_trial_in(
     mut tick: impl FnMut(Tick) -> bool,
 ) -> Result<TrialRun, TrialError> {
     let plan = &plan.with_queues_of(lab.rx())?;
+    segmentation::probe(lab, plan, pair)?;
     if plan.omit_ns > 0 {
         let warm_up = TrialPlan { duration_ns: plan.omit_ns, count: None, ..plan.clone() };
         run_in(lab, &warm_up, pair, number, |now| tick(Tick { done_ratio: 0.0, ..now }))?;
@@ -133,6 +136,7 @@ pub struct EngineEnds {
     receiver: Option<Receiver>,
     counters: Option<CounterWatch>,
     sent: Option<TxOutcome>,
+    settling: Settling,
     _sink: Option<UdpSink>,
 }
 
@@ -163,6 +167,7 @@ impl EngineEnds {
             receiver: Some(receiver),
             counters: None,
             sent: None,
+            settling: Settling::default(),
             _sink: sink,
         })
     }
@@ -217,7 +222,7 @@ impl EngineEnds {
 
 impl Ends for EngineEnds {
     type Error = TrialError;
-    type Seen = (Growth, RxSnapshot);
+    type Seen = Settled;
 
     const LOOK: Duration = Duration::from_millis(50);
     const LONGEST_DRAIN: Duration = LONGEST_DRAIN;
@@ -269,8 +274,8 @@ impl Ends for EngineEnds {
         let tally = self.receiver().snapshot();
         let lines = self.lines(&growth, &received(self.facts.1, tally, None));
         let sent = self.sent.as_ref().map_or(0, |sent| sent.tally.packets);
-        let is_complete = Ledger::close(sent, tally.packets, lines).is_closed();
-        Ok(InFlight { is_complete, quiet: QUIET, seen: (growth, tally) })
+        let ledger = Ledger::close(sent, tally.packets, lines);
+        Ok(InFlight { is_complete: ledger.is_closed(), quiet: QUIET, seen: self.settling.look(&ledger) })
     }
 
     fn close(&mut self) -> Result<Outcome<TrialError>, TrialError> {

@@ -19,6 +19,17 @@ pub enum TrialError {
     /// A worker or its port.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// A card that breaks what the sender relies on.
+    #[error(transparent)]
+    Segmentation(#[from] BrokenSegmentation),
+    /// The sockets that probe a card.
+    #[error("cannot probe {interface} with a few datagrams")]
+    Probe {
+        /// The card's interface.
+        interface: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// The socket that takes the originals of the packets that a packet socket copies.
     #[error("cannot open the socket that drops the originals of copied packets")]
     Sink(#[source] io::Error),
@@ -48,6 +59,21 @@ pub enum TrialError {
     /// The machine's CPU times.
     #[error(transparent)]
     Cpus(#[from] procfs::ProcError),
+}
+
+/// A card that does not segment UDP messages as it says.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "{interface} breaks hardware UDP segmentation: of {sent} datagrams sent as one message {intact} arrived intact, sent \
+     singly all of them (ethtool -K {interface} tx-udp-segmentation off leaves it to the kernel)"
+)]
+pub struct BrokenSegmentation {
+    /// The sending interface.
+    pub interface: String,
+    /// Datagrams of a message.
+    pub sent: usize,
+    /// The most of them that arrived intact.
+    pub intact: usize,
 }
 
 /// Why another program did not send or receive.
@@ -91,7 +117,20 @@ mod tests {
     fn every_message_names_the_failure_and_its_object() {
         let cause = || io::Error::from_raw_os_error(2);
         let peer = "iperf3";
-        let errors: [(Box<dyn Error>, &str); 5] = [
+        let errors: [(Box<dyn Error>, &str); 7] = [
+            (
+                Box::new(TrialError::from(BrokenSegmentation {
+                    interface: "eth1".into(),
+                    sent: 8,
+                    intact: 1,
+                })),
+                "eth1 breaks hardware UDP segmentation: of 8 datagrams sent as one message 1 arrived intact, sent singly \
+                 all of them (ethtool -K eth1 tx-udp-segmentation off leaves it to the kernel)",
+            ),
+            (
+                Box::new(TrialError::Probe { interface: "eth1".into(), source: cause() }),
+                "cannot probe eth1 with a few datagrams",
+            ),
             (
                 Box::new(TrialError::Sink(cause())),
                 "cannot open the socket that drops the originals of copied packets",

@@ -22,6 +22,8 @@ use bodies::{
 };
 
 const SLOWEST: Duration = Duration::from_secs(10);
+/// The number of tried inputs of a target that is over.
+const ENDED: u64 = u64::MAX;
 /// Records are this long.
 const LONGEST_SEED: usize = 256 << 10;
 
@@ -64,10 +66,16 @@ fn attack(target: &Target, seconds: u64, seed: u64) -> bool {
     let tried = Arc::new(AtomicU64::new(0));
     let current = Arc::new(Mutex::new(Vec::new()));
     watch(target.name, &tried, &current);
+    let fails = |tried: &AtomicU64| {
+        println!("{}: --seed {seed}", target.name);
+        tried.store(ENDED, Relaxed);
+        false
+    };
     for input in seeds.clone() {
         if !withstands(target, &input, &current) {
-            return false;
+            return fails(&tried);
         }
+        tried.fetch_add(1, Relaxed);
     }
     const MOST: usize = 512;
     let committed = seeds.len();
@@ -76,8 +84,7 @@ fn attack(target: &Target, seconds: u64, seed: u64) -> bool {
         let input = mutate(target.shape, &seeds, &mut rng);
         let began = Instant::now();
         if !withstands(target, &input, &current) {
-            println!("{}: --seed {seed}", target.name);
-            return false;
+            return fails(&tried);
         }
         tried.fetch_add(1, Relaxed);
         let took = began.elapsed();
@@ -91,7 +98,7 @@ fn attack(target: &Target, seconds: u64, seed: u64) -> bool {
             }
         }
     }
-    let tried = tried.swap(u64::MAX, Relaxed);
+    let tried = tried.swap(ENDED, Relaxed);
     println!("{}: {tried} inputs in {seconds} s, {} seeds, --seed {seed}", target.name, seeds.len());
     true
 }
@@ -121,7 +128,7 @@ fn watch(name: &'static str, tried: &Arc<AtomicU64>, current: &Arc<Mutex<Vec<u8>
             let before = tried.load(Relaxed);
             thread::sleep(SLOWEST);
             match tried.load(Relaxed) {
-                u64::MAX => return,
+                ENDED => return,
                 now if now == before => break,
                 _ => {}
             }

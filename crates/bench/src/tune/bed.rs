@@ -137,6 +137,7 @@ fn broken(error: SessionError) -> Refusal<TrialError> {
 fn refusal(error: TrialError) -> Refusal<TrialError> {
     match error {
         TrialError::Engine(error) => Refusal::Unusable(in_words(&error)),
+        TrialError::Segmentation(error) => Refusal::Unusable(in_words(&error)),
         error => Refusal::Broken(error),
     }
 }

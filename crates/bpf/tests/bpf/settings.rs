@@ -1,13 +1,15 @@
 //! Programs load with every setting: the kernel does not verify disabled code, so each setting makes
 //! another program of the same code.
 
+use std::fs;
+
 use bpf::{
-    BpfError, Count, CountOptions, DropFlood, DropOptions, Drops, Measure, MeasureOptions, Mode, ProbeAction,
-    ProbeTime, Redirect, RedirectOptions, SocketLayer, SocketQueues, SocketQueuesOptions, SoftirqWatch,
-    Stamping, WayBack,
+    BpfError, Count, CountOptions, DropFlood, DropOptions, Drops, FunctionNames, Measure, MeasureOptions,
+    Mode, ProbeAction, ProbeTime, Redirect, RedirectOptions, SocketLayer, SocketQueues, SocketQueuesOptions,
+    SoftirqWatch, Stamping, WayBack,
 };
 use lab::LabPlan;
-use sys::btf::KernelTypes;
+use sys::{btf::KernelTypes, profile::KernelSymbols};
 
 use crate::support::lab;
 
@@ -39,6 +41,26 @@ fn what_measures_loads_in_every_setting() {
         let attached = side.run(|| Measure::attach(side.index(), Mode::Native, &options, 0));
         attached.unwrap().unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
     }
+}
+
+#[test]
+fn the_kernel_names_its_functions_as_its_table_does() {
+    let Some(_lab) = lab(&LabPlan::default()) else { return };
+    let table = fs::read_to_string("/proc/kallsyms").unwrap();
+    let Some(symbols) = KernelSymbols::of_text(&table) else {
+        return testing::skip("the kernel hides the addresses of its functions");
+    };
+    let mut names = FunctionNames::load().unwrap();
+    for wanted in ["ip_rcv", "udp_rcv", "netif_receive_skb", "kfree_skb_list_reason", "veth_xmit"] {
+        let of = |line: &&str| line.split_ascii_whitespace().nth(2) == Some(wanted);
+        let line = table.lines().find(of).unwrap_or_else(|| panic!("{wanted} is in the table"));
+        let start = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+        for address in [start, start + 4] {
+            assert_eq!(symbols.name(address), Some(wanted));
+            assert_eq!(names.name(address).unwrap().as_deref(), Some(wanted), "{line}");
+        }
+    }
+    assert_eq!((names.name(0).unwrap(), names.name(0x1000).unwrap()), (None, None));
 }
 
 #[test]

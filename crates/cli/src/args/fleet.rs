@@ -82,6 +82,9 @@ pub(crate) struct AgentArgs {
     /// Serve metrics for Prometheus on this port of loopback, or on ADDRESS:PORT
     #[arg(long, value_name = "[ADDR:]PORT", value_parser = parse_listen)]
     pub(crate) prometheus: Option<SocketAddr>,
+    /// Print the name, the server, the limits and the privileges that it keeps, and exit
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// For tests, a wrong clock: TIME ahead, and PPM fast
     #[arg(long, value_name = "TIME,PPM", hide = true)]
     pub(crate) clock_skew: Option<fleet::Skew>,

@@ -2,7 +2,6 @@
 
 mod ask;
 mod policy;
-mod privileges;
 
 use std::{
     io::{self, Write},
@@ -26,7 +25,6 @@ use view::{Seen, Table};
 
 use ask::CONTROL;
 use policy::PolicyPlan;
-use privileges::Privileges;
 
 use crate::{
     args::{ClocksArg, Display, LevelArg, MeasureArgs, RecvArgs, StampArg},
@@ -34,6 +32,7 @@ use crate::{
     live::Live,
     output::{self, Form, Output},
     pipeline::{Ending, Pipeline},
+    privileges::Privileges,
     start::opening,
     work::work_ns,
 };
@@ -533,7 +532,10 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
         display: measure.display,
         timing: timing(StatisticsLevel::Counter),
         profile: args.profile,
-        privileges: Privileges::of(args),
+        privileges: match args.measure.take_device {
+            true => Privileges::all(),
+            false => Privileges::of_receiver(args.output.save.is_some() || args.measure.plot.is_some()),
+        },
     })
 }
 

@@ -4,6 +4,7 @@ mod asked;
 mod bench;
 mod divert;
 mod documents;
+mod fuzz;
 mod hostile;
 mod hosts;
 mod keys;

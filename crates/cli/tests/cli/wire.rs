@@ -3,7 +3,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    process::{Child, ChildStderr, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
 };
 
 use serde_json::Value;
@@ -15,7 +15,7 @@ use testing::{Hosts, in_namespace};
 
 use crate::{
     hosts::{receiver, send},
-    support::{linerate, own_folder, skip},
+    support::{Recv, in_folder, linerate, own_folder, skip},
 };
 
 const ROOM: [&str; 2] = ["--receive-buffer", "32000000"];
@@ -245,6 +245,31 @@ fn drops_of_another_xdp_program_are_named_at_the_receiver() {
     let trial = trial(&hosts, &[]);
     assert_eq!(lines(&trial), [is("XDP drop", "receiver", 2000)], "{trial:#}");
     assert_eq!((&trial["delivered"], &trial["ledger"]["unexplained"]), (&0.into(), &0.into()), "{trial:#}");
+}
+
+/// A receiver without CAP_SYSLOG, to which the kernel does not show the addresses of its functions.
+fn receiver_in_the_dark(hosts: &Hosts) -> Recv {
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-syslog", "--inh-caps=-syslog", env!("CARGO_BIN_EXE_linerate")]);
+    command.args(["recv", "--no-save"]).args(ROOM);
+    in_namespace(in_folder(&mut command, own_folder()), &hosts.b).stdin(Stdio::null());
+    Recv::listening(command)
+}
+
+#[test]
+fn drops_are_named_where_the_kernel_hides_its_functions() {
+    let Some(hosts) = Hosts::join() else { return };
+    let folder = own_folder();
+    let _receiver = receiver_in_the_dark(&hosts);
+    let args = ["divert", "vb", "--match", "udp dst port 4321", "--drop", "all", "--for", "10m"];
+    let mut command = linerate(&args);
+    in_namespace(&mut command, &hosts.b).env("XDG_RUNTIME_DIR", &folder);
+    let spawned = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut diverting = Foreign(spawned);
+    let _said = until_it_says(&mut diverting.0, "diverting queue");
+    let trial = trial(&hosts, &[]);
+    assert_eq!(lines(&trial), [is("XDP drop", "receiver", 2000)], "{trial:#}");
+    assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
 }
 
 /// Polls the switch's port towards host A from a thread at idle priority, so that its ring overflows; `None` if this kernel

@@ -6,7 +6,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
-use crate::support::{Nats, Process, fleet_run, linerate, run, server_program, whole};
+use crate::support::{Nats, Process, agent, fleet_run, linerate, run, server_program, whole};
 
 /// A self-signed certificate for loopback; `None` with a loud skip.
 fn certificate(folder: &Path) -> Option<(String, String)> {
@@ -201,4 +201,42 @@ fn credentials_are_valid_until_they_expire() {
     let (code, _, err) = status("/nonexistent");
     assert_eq!(code, 4, "{err}");
     assert!(err.contains("cannot use the credentials /nonexistent: No such file"), "{err}");
+}
+
+#[test]
+fn an_agent_keeps_only_the_privileges_that_its_plan_shows() {
+    let plan = |more: &[&str]| -> Value {
+        let args =
+            ["agent", "--nats", "nats://127.0.0.1:1", "--name", "a", "--address", "127.0.0.1", "--dry-run"];
+        let (status, text, err) = run(&[&args[..], more].concat());
+        assert_eq!(status, 0, "{err}");
+        serde_json::from_str(&text).unwrap()
+    };
+    let has = |plan: &Value, list: &str, name: &str| {
+        plan["privileges"][list].as_array().unwrap().contains(&name.into())
+    };
+    let alone = plan(&[]);
+    assert_eq!((&alone["agent"], &alone["server"]), (&"a".into(), &"nats://127.0.0.1:1".into()));
+    assert!(has(&alone, "capabilities", "CAP_NET_RAW") && !has(&alone, "capabilities", "CAP_SYS_ADMIN"));
+    assert!(has(&alone, "refused_calls", "execve") && has(&alone, "refused_calls", "setns"));
+    let inside = plan(&["--netns", "/proc/self/ns/net"]);
+    assert!(has(&inside, "capabilities", "CAP_SYS_ADMIN") && !has(&inside, "refused_calls", "setns"));
+    // It starts linerate divert, which changes a card.
+    let diverting = plan(&["--divert", "lo"]);
+    assert_eq!(diverting["privileges"]["capabilities"], json!(["all"]));
+    assert!(!has(&diverting, "refused_calls", "execve") && has(&diverting, "refused_calls", "init_module"));
+
+    let Some(nats) = Nats::start("") else { return };
+    let agent = agent(&nats.url(), "a", "tx", &[]);
+    let tasks = fs::read_dir(format!("/proc/{}/task", agent.child.id())).unwrap();
+    let statuses: Vec<String> =
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap()).collect();
+    assert!(statuses.len() > 1, "{statuses:?}");
+    // Numbers of capabilities(7): bind service, net admin, net raw, ipc lock, sys nice, syslog, perfmon, bpf.
+    let kept = [10, 12, 13, 14, 23, 34, 38, 39].iter().map(|number| 1u64 << number).sum::<u64>();
+    for status in statuses {
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        assert_eq!(u64::from_str_radix(field("CapPrm:"), 16).unwrap() & !kept, 0, "{status}");
+        assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1", "2"), "{status}");
+    }
 }

@@ -146,7 +146,7 @@ fn known() {
 }
 
 /// Repeats of each piece of known work.
-pub(crate) const REPEATS: usize = 5;
+pub(crate) const REPEATS: usize = 15;
 /// Bytes of a string instruction.
 pub(crate) const FILLED_BYTES: usize = 96;
 /// The difference of two XDP programs in instructions.

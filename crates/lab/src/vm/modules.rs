@@ -18,6 +18,8 @@ const MORE: &[&str] = &[
     "bonding",
     "dummy",
     "macvlan",
+    "ipvlan",
+    "vrf",
     "igbvf",
     "xsk_diag",
     "uio_pci_generic",

@@ -285,3 +285,21 @@ fn a_card_that_lost_more_than_was_sent_is_not_believed() {
         "before the number of sent frames is known"
     );
 }
+
+#[test]
+fn frames_that_a_full_ring_refused_and_took_later_are_no_loss() {
+    let driver_counters = vec![("tx_packets".into(), 14_080)];
+    let mut tx = HostCounters { driver: "igb".into(), driver_counters, ..HostCounters::default() };
+    let rx = HostCounters { driver: "igb".into(), ..HostCounters::default() };
+    let received = Received { is_xdp: true, delivered: 13_549, ..Received::default() };
+    let refusals = || vec![drop_of(0, "NOT_SPECIFIED", "packet_xmit", 241)];
+    let of = |tx: &HostCounters, refused| lines_with(tx, &rx, refusals(), refused, &received);
+    // Neither the card nor the queueing discipline, which is passed, counts them.
+    assert_eq!(sum(&of(&tx, 241)), 0);
+    // More drops than refusals are losses.
+    assert_eq!(packets(&of(&tx, 200), Place::DriverTx), 41);
+    // Drops of the queueing discipline that were sent later are not those of the ring.
+    tx.qdisc_drops = 10;
+    assert_eq!(sum(&of(&tx, 241)), 10);
+    assert_eq!(sum(&of(&tx, 251)), 0);
+}

@@ -139,28 +139,37 @@ fn interrupts_come_as_the_moderation_predicts() {
         interrupts.iter().filter(|one| one.rx_queue.is_some()).map(|one| one.total()).sum()
     };
     let flow = flows("ports", 1)[0];
-    let mut fired = std::collections::BTreeMap::<(u64, u64), u64>::new();
-    // Round after round, so that a busy host is busy for all of them.
-    for _ in 0..ROUNDS {
-        for (usecs, bytes) in [(0, 128), (3, 128), (10, 128), (50, 128), (1000, 128), (3, 1514), (50, 1514)] {
-            session.apply(&set(&[&format!("coalesce.rx-usecs={usecs}")])).unwrap();
-            let mut verifier = Verifier::with_frames(&mut card, &via, 64, bytes as usize).unwrap();
-            let (start, before) = (Instant::now(), total(&card));
-            verifier.flood(&flow, PACKETS).unwrap();
-            let (took, count) = (start.elapsed(), total(&card) - before);
-            *fired.entry((usecs, bytes)).or_default() += count;
-            let most = took.as_micros() as f64 / least_interval_us(usecs, bytes);
-            assert!(count as f64 <= most * 1.1 + 2.0, "{count} interrupts in {took:?} at {usecs} µs");
+    testing::repeat("the guest needs its CPUs for as long in each round", |_| {
+        let mut fired = std::collections::BTreeMap::<(u64, u64), u64>::new();
+        // Round after round, so that a busy host is busy for all of them.
+        for _ in 0..ROUNDS {
+            for (usecs, bytes) in
+                [(0, 128), (3, 128), (10, 128), (50, 128), (1000, 128), (3, 1514), (50, 1514)]
+            {
+                session.apply(&set(&[&format!("coalesce.rx-usecs={usecs}")])).unwrap();
+                let mut verifier = Verifier::with_frames(&mut card, &via, 64, bytes as usize).unwrap();
+                let (start, before) = (Instant::now(), total(&card));
+                verifier.flood(&flow, PACKETS).unwrap();
+                let (took, count) = (start.elapsed(), total(&card) - before);
+                *fired.entry((usecs, bytes)).or_default() += count;
+                let most = took.as_micros() as f64 / least_interval_us(usecs, bytes);
+                assert!(count as f64 <= most * 1.1 + 2.0, "{count} interrupts in {took:?} at {usecs} µs");
+            }
         }
-    }
-    println!("{PACKETS} packets {ROUNDS} times, interrupts by µs and frame size: {fired:?}");
-    // The expected order, with tolerance for a busy host; the intervals are 10, 50, 1000 and, adaptive, 49 and 190 µs.
-    // On a slow host the emulated card is no faster than 10 µs anyway: the bound above distinguishes that one from 3.
-    for (rare, often) in
-        [((50, 128), (10, 128)), ((1000, 128), (50, 128)), ((1000, 128), (3, 128)), ((3, 1514), (50, 1514))]
-    {
-        assert!(fired[&rare] < fired[&often], "{rare:?} is rarer than {often:?}: {fired:?}");
-    }
+        println!("{PACKETS} packets {ROUNDS} times, interrupts by µs and frame size: {fired:?}");
+        // The expected order, with tolerance for a busy host; the intervals are 10, 50, 1000 and, adaptive, 49 and 190 µs.
+        // On a slow host the emulated card is no faster than 10 µs anyway: the bound above distinguishes that one from 3.
+        let pairs = [
+            ((50, 128), (10, 128)),
+            ((1000, 128), (50, 128)),
+            ((1000, 128), (3, 128)),
+            ((3, 1514), (50, 1514)),
+        ];
+        match pairs.iter().find(|(rare, often)| fired[rare] >= fired[often]) {
+            Some((rare, often)) => Err(format!("{rare:?} is not rarer than {often:?}: {fired:?}")),
+            None => Ok(()),
+        }
+    });
     // Without moderation every single packet raises an interrupt.
     const LONE_PACKETS: u64 = 50;
     session.apply(&set(&["coalesce.rx-usecs=0"])).unwrap();

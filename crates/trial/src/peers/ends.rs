@@ -29,6 +29,7 @@ use crate::{
     profile::Diagnosis,
     record::{RxOutcome, TrialSettings, TxOutcome, receive_cost},
     run::{TrialRun, run_trial},
+    settling::{Settled, Settling},
     watch::{Look, Tick, WatchPlan},
 };
 
@@ -110,6 +111,7 @@ struct PeerEnds<'l> {
     line: Vec<String>,
     receiving: Option<Receiving>,
     counters: Option<CounterWatch>,
+    settling: Settling,
     load: Option<Load>,
     sender: Option<PeerProcess>,
     /// CPU time of children when the sender started, then the sender's own.
@@ -136,6 +138,7 @@ impl<'l> PeerEnds<'l> {
             line: Vec::new(),
             receiving: None,
             counters: None,
+            settling: Settling::default(),
             load: None,
             sender: None,
             children: CpuTime::default(),
@@ -176,7 +179,7 @@ impl<'l> PeerEnds<'l> {
 
 impl Ends for PeerEnds<'_> {
     type Error = TrialError;
-    type Seen = Growth;
+    type Seen = Settled;
 
     const LOOK: Duration = LOOK;
     const LONGEST_DRAIN: Duration = LONGEST_DRAIN;
@@ -235,12 +238,12 @@ impl Ends for PeerEnds<'_> {
         Ok(self.receiving().delivered(&self.counters().growth()?))
     }
 
-    fn in_flight(&mut self) -> Result<InFlight<Growth>, TrialError> {
+    fn in_flight(&mut self) -> Result<InFlight<Settled>, TrialError> {
         let growth = self.counters().growth()?;
         let (sent, arrived) = (self.pair.sent(&growth), self.receiving().delivered(&growth));
         let lines = self.receiving().lines(self.counters(), &growth, arrived);
-        let is_complete = Ledger::close(sent, arrived, lines).is_closed();
-        Ok(InFlight { is_complete, quiet: QUIET, seen: growth })
+        let ledger = Ledger::close(sent, arrived, lines);
+        Ok(InFlight { is_complete: ledger.is_closed(), quiet: QUIET, seen: self.settling.look(&ledger) })
     }
 
     fn close(&mut self) -> Result<Outcome<TrialError>, TrialError> {

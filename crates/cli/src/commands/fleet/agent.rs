@@ -6,6 +6,8 @@ use fleet::{
     AgentCounts, AgentPlan, AgentWatcher, Description, DivertPlan, Limits, describe_host, is_name, run_agent,
 };
 use measure::FleetAgent;
+use serde_json::{Value, json};
+use session::Network;
 use sys::{netns::NetNs, signal};
 use view::{Family, Hub, Phase, Snapshot, Web, WebPlan};
 use wire::Rate;
@@ -14,6 +16,7 @@ use super::server::{refused, server_plan};
 use crate::{
     args::AgentArgs,
     failure::{Failure, Status},
+    privileges::Privileges,
 };
 
 /// Clients that read metrics at once.
@@ -63,9 +66,33 @@ pub(crate) fn run(args: &AgentArgs) -> Result<bool, Failure> {
         skew: args.clock_skew.unwrap_or_default(),
         is_simulated: false,
     };
+    let privileges = Privileges::of_agent(plan.divert.is_some(), plan.namespace.is_some());
+    if args.dry_run {
+        println!("{:#}", shown(&plan, &privileges));
+        return Ok(true);
+    }
+    // Before the first thread; coordinators talk to it from then on.
+    privileges.reduce();
     let console = Console::open(args)?;
     run_agent(plan, || signal::caught() == 0, console).map_err(|error| refused(&error))?;
     Ok(true)
+}
+
+/// The plan as `--dry-run` prints it.
+fn shown(plan: &AgentPlan, privileges: &Privileges) -> Value {
+    let Limits { max_pps, allow_to, allow_from, .. } = &plan.limits;
+    let networks = |networks: &[Network]| networks.iter().map(ToString::to_string).collect::<Vec<_>>();
+    json!({
+        "agent": plan.description.facts.agent,
+        "labels": plan.description.facts.labels,
+        "server": plan.server.url,
+        "max_pps": max_pps,
+        "allow_to": networks(allow_to),
+        "allow_from": networks(allow_from),
+        "divert": plan.divert.as_ref().map(|divert| &divert.interface),
+        "namespace": plan.namespace,
+        "privileges": privileges,
+    })
 }
 
 /// Standard error, and metrics where they are wanted.
