@@ -152,26 +152,26 @@ impl Profile {
         let mut parts = parts.into_iter();
         let mut all = parts.next()?.clone();
         for part in parts {
-            all.receiving_samples += part.receiving_samples;
-            all.sending_samples += part.sending_samples;
-            all.idle_samples += part.idle_samples;
-            all.other_samples += part.other_samples;
-            all.lost_samples += part.lost_samples;
+            all.receiving_samples = all.receiving_samples.saturating_add(part.receiving_samples);
+            all.sending_samples = all.sending_samples.saturating_add(part.sending_samples);
+            all.idle_samples = all.idle_samples.saturating_add(part.idle_samples);
+            all.other_samples = all.other_samples.saturating_add(part.other_samples);
+            all.lost_samples = all.lost_samples.saturating_add(part.lost_samples);
             for share in &part.stages {
                 match all.stages.iter_mut().find(|same| same.stage == share.stage) {
-                    Some(same) => same.samples += share.samples,
+                    Some(same) => same.samples = same.samples.saturating_add(share.samples),
                     None => all.stages.push(share.clone()),
                 }
             }
             for share in &part.functions {
                 match all.functions.iter_mut().find(|same| same.function == share.function) {
-                    Some(same) => same.samples += share.samples,
+                    Some(same) => same.samples = same.samples.saturating_add(share.samples),
                     None => all.functions.push(share.clone()),
                 }
             }
             for stack in &part.stacks {
                 match all.stacks.iter_mut().find(|same| same.frames == stack.frames) {
-                    Some(same) => same.samples += stack.samples,
+                    Some(same) => same.samples = same.samples.saturating_add(stack.samples),
                     None => all.stacks.push(stack.clone()),
                 }
             }

@@ -65,18 +65,18 @@ fn sum(all: &[NetRx]) -> Option<NetRx> {
         polls
             .into_iter()
             .reduce(|a, b| NapiPolls {
-                polls: a.polls + b.polls,
-                packets: a.packets + b.packets,
-                full: a.full + b.full,
-                empty: a.empty + b.empty,
+                polls: a.polls.saturating_add(b.polls),
+                packets: a.packets.saturating_add(b.packets),
+                full: a.full.saturating_add(b.full),
+                empty: a.empty.saturating_add(b.empty),
                 net_rx_ratio: a.net_rx_ratio + b.net_rx_ratio,
             })
             .map(|sum| NapiPolls { net_rx_ratio: sum.net_rx_ratio / trials, ..sum })
     });
     let sum = all.iter().copied().reduce(|a, b| NetRx {
-        rounds: a.rounds + b.rounds,
-        packets: a.packets + b.packets,
-        time_squeezes: a.time_squeezes + b.time_squeezes,
+        rounds: a.rounds.saturating_add(b.rounds),
+        packets: a.packets.saturating_add(b.packets),
+        time_squeezes: a.time_squeezes.saturating_add(b.time_squeezes),
         polls: None,
     })?;
     Some(NetRx { polls, ..sum })

@@ -135,7 +135,8 @@ fn places(ledger: &measure::Ledger) -> String {
     const MOST: usize = 2;
     let mut by_place: BTreeMap<String, u64> = BTreeMap::new();
     for line in ledger.lines.iter().filter(|line| line.packets > 0) {
-        *by_place.entry(line.place.to_string()).or_default() += line.packets;
+        let packets = by_place.entry(line.place.to_string()).or_default();
+        *packets = packets.saturating_add(line.packets);
     }
     let mut places: Vec<(String, u64)> = by_place.into_iter().collect();
     places.sort_by_key(|(_, packets)| std::cmp::Reverse(*packets));

@@ -12,7 +12,7 @@ use crate::{
 pub(crate) fn of_pairs(rungs: &[Rung]) -> Vec<(String, Profile)> {
     let of = |rung: &Rung| {
         let profiled = || rung.trials.iter().filter(|trial| trial.profile.is_some());
-        let packets = profiled().map(|trial| trial.delivered).sum();
+        let packets = profiled().map(|trial| trial.delivered).fold(0, u64::saturating_add);
         let profile = Profile::together(profiled().filter_map(|trial| trial.profile.as_ref()), packets)?;
         Some((rung.name.clone(), profile))
     };
@@ -55,7 +55,9 @@ pub(crate) fn stages(profiles: &[(String, Profile)]) -> Table {
 }
 
 fn legend(profiles: &[(String, Profile)]) -> String {
-    let sum = |of: fn(&Profile) -> u64| number::count(profiles.iter().map(|(_, profile)| of(profile)).sum());
+    let sum = |of: fn(&Profile) -> u64| {
+        number::count(profiles.iter().map(|(_, profile)| of(profile)).fold(0, u64::saturating_add))
+    };
     let period = profiles.first().map_or(0, |(_, profile)| profile.period_ns);
     format!(
         "A timer sampled each CPU every {:.0} µs: {} samples in receiving (100 % here), {} in sending, {} idle, \

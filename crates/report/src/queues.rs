@@ -28,8 +28,8 @@ pub(crate) fn of_pairs<'r>(rungs: &'r [Rung]) -> Vec<SideQueues<'r>> {
                     let sum = sums
                         .entry(queue.queue)
                         .or_insert(QueueGrowth { queue: queue.queue, ..QueueGrowth::default() });
-                    sum.packets += queue.packets;
-                    sum.drops += queue.drops;
+                    sum.packets = sum.packets.saturating_add(queue.packets);
+                    sum.drops = sum.drops.saturating_add(queue.drops);
                 }
             }
             SideQueues { pair: &rung.name, side, queues: sums.into_values().collect() }
@@ -41,7 +41,7 @@ pub(crate) fn of_pairs<'r>(rungs: &'r [Rung]) -> Vec<SideQueues<'r>> {
 impl SideQueues<'_> {
     /// A queue's share of the side's packets.
     pub(crate) fn share(&self, queue: &QueueGrowth) -> f64 {
-        let all: u64 = self.queues.iter().map(|queue| queue.packets).sum();
+        let all = self.queues.iter().map(|queue| queue.packets).fold(0, u64::saturating_add);
         queue.packets as f64 / all.max(1) as f64
     }
 }

@@ -73,11 +73,11 @@ fn write_stacks<'p>(
 
 impl<'p> Node<'p> {
     fn add(&mut self, frames: impl Iterator<Item = &'p str>, samples: u64) {
-        self.samples += samples;
+        self.samples = self.samples.saturating_add(samples);
         let mut node = self;
         for frame in frames {
             node = node.called.entry(frame).or_default();
-            node.samples += samples;
+            node.samples = node.samples.saturating_add(samples);
         }
     }
 

@@ -33,12 +33,12 @@ pub(super) fn write(table: &Table, distributions: Vec<(String, &NanosSummary)>, 
 /// Microseconds against the number of nines: each step to the right is a tenth of the packets of the previous step.
 fn points(summary: &NanosSummary) -> Vec<(f64, f64)> {
     let samples = summary.samples.max(1) as f64;
-    let mut below = 0;
+    let mut below = 0u64;
     let mut points = Vec::new();
     for (most_ns, count) in summary.buckets() {
         let micros = most_ns.clamp(1, summary.max_ns.max(1)) as f64 / 1e3;
         points.push((nines(below as f64 / samples), micros));
-        below += count;
+        below = below.saturating_add(count);
     }
     // The slowest of n packets is at one nth.
     points.push((samples.log10(), summary.max_ns.max(1) as f64 / 1e3));

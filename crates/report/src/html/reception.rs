@@ -86,13 +86,13 @@ fn write_one(name: &str, distributions: &[(Cow<'static, str>, &NanosSummary)], p
 
 /// The share of samples up to each bucket, in per cent; 0 ns has no place on a logarithmic axis and is drawn at 1.
 fn cumulative(summary: &NanosSummary) -> Vec<(f64, f64)> {
-    let mut seen = 0;
+    let mut seen = 0u64;
     let samples = summary.samples.max(1) as f64;
     let buckets = summary.buckets();
     buckets
         .iter()
         .map(|(most_ns, count)| {
-            seen += count;
+            seen = seen.saturating_add(*count);
             ((*most_ns).max(1) as f64, seen as f64 / samples * 100.0)
         })
         .collect()
