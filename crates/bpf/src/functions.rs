@@ -13,8 +13,8 @@ use crate::{
 const STATE_BYTES: usize = 72;
 const ADDRESS_BYTES: usize = 8;
 
-/// The kernel's own names of its functions. Needs no CAP_SYSLOG, whatever `kernel.kptr_restrict` says: whoever may trace the
-/// kernel has the addresses already.
+/// The kernel's own names of its functions. Needs no CAP_SYSLOG, and works with any `kernel.kptr_restrict`: a process that may
+/// trace the kernel has the addresses already.
 pub struct FunctionNames {
     program: Program,
     state: Array<MapData, [u8; STATE_BYTES]>,
