@@ -285,10 +285,11 @@ static REASONS: LazyLock<BTreeMap<u32, String>> = LazyLock::new(|| {
 
 /// The names of the kernel's functions.
 enum Functions {
-    /// Its table, read once: it takes tens of milliseconds.
-    Table(KernelSymbols),
-    /// The kernel hides the addresses in its table (`kernel.kptr_restrict`, no CAP_SYSLOG), and formats each name once.
+    /// The kernel formats each name once. That needs no address to be shown (`kernel.kptr_restrict`, CAP_SYSLOG), and knows
+    /// modules that were loaded a moment ago.
     Kernel(Mutex<Formatted>),
+    /// Its table, read once, where the kernel does not.
+    Table(KernelSymbols),
     /// Neither.
     Hidden,
 }
@@ -300,11 +301,10 @@ struct Formatted {
 
 impl Functions {
     fn find() -> Self {
-        if let Ok(Some(table)) = KernelSymbols::read() {
-            return Self::Table(table);
+        if let Ok(names) = FunctionNames::load() {
+            return Self::Kernel(Mutex::new(Formatted { names, known: BTreeMap::new() }));
         }
-        let formatted = |names| Self::Kernel(Mutex::new(Formatted { names, known: BTreeMap::new() }));
-        FunctionNames::load().map_or(Self::Hidden, formatted)
+        KernelSymbols::read().ok().flatten().map_or(Self::Hidden, Self::Table)
     }
 
     /// The function that an address lies in; empty when unknown. An address itself is no name, and stays here.

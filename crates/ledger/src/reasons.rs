@@ -71,6 +71,8 @@ fn unspecified(function: &str) -> Option<Place> {
         "__dev_direct_xmit" => Some(Place::DriverTx),
         // Multicast of groups not joined here: mostly sent by other hosts when an interface comes up.
         "ip6_mc_input" => Some(Place::OtherHost),
+        // A bridge's port is not in the frame's VLAN.
+        _ if function.contains("allowed_ingress") || function == "br_handle_vlan" => Some(Place::OtherHost),
         // A blackhole.
         "dst_discard_out" | "ip_error" => Some(Place::NoRoute),
         // A policy of IPsec refused to forward it; other errors there have their own reasons.

@@ -61,12 +61,6 @@ fn ways() -> Vec<MachineWay> {
         MachineWay { before: "echo 16 > /proc/sys/net/core/netdev_max_backlog",
             way: way!("a small backlog", Receiver, tx "", rx "", Listener::Udp(AT_4), Traffic::Segmented(100), Backlog REST),
             after: "echo 1000 > /proc/sys/net/core/netdev_max_backlog" },
-        MachineWay { before: "cat /proc/sys/net/ipv4/udp_mem > /tmp/udp_mem; echo 0 0 0 > /proc/sys/net/ipv4/udp_mem",
-            way: way!("no memory for UDP, v4", Receiver, tx "", rx "", Listener::Udp(AT_4), TO_4, ReceiveBuffer REST),
-            after: "cat /tmp/udp_mem > /proc/sys/net/ipv4/udp_mem" },
-        MachineWay { before: "cat /proc/sys/net/ipv4/udp_mem > /tmp/udp_mem; echo 0 0 0 > /proc/sys/net/ipv4/udp_mem",
-            way: way!("no memory for UDP, v6", Receiver, tx "", rx "", Listener::Udp(AT_6), TO_6, ReceiveBuffer REST),
-            after: "cat /tmp/udp_mem > /proc/sys/net/ipv4/udp_mem" },
         // Named by the kernel's function alone.
         only(way!("the peer is down", Sender, tx "", rx "ip link set lab-rx down", Nobody, TO_4, PeerRing SENT)),
         only(way!("another VRF's socket, v4", Receiver, tx "", rx VRF, Listener::Udp(AT_4), TO_4, NoSocket SENT)),
