@@ -231,7 +231,7 @@ fn an_agent_keeps_only_the_privileges_that_its_plan_shows() {
     let tasks = fs::read_dir(format!("/proc/{}/task", agent.child.id())).unwrap();
     let statuses: Vec<String> =
         tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap()).collect();
-    assert!(statuses.len() > 1, "{statuses:?}");
+    assert!(!statuses.is_empty(), "{statuses:?}");
     // Numbers of capabilities(7): bind service, net admin, net raw, ipc lock, sys nice, syslog, perfmon, bpf.
     let kept = [10, 12, 13, 14, 23, 34, 38, 39].iter().map(|number| 1u64 << number).sum::<u64>();
     for status in statuses {
