@@ -48,15 +48,14 @@ struct Way {
 }
 
 impl Way {
-    fn prepare(programs: bool, streams: &Streams) -> Outcome<Self> {
+    fn prepare(programs: &[(Direction, u16)]) -> Outcome<Self> {
         RouteSocket::open()?.change_flags(LOOPBACK, flag::UP, flag::UP)?;
         let full = UdpSocket::bind((Ipv4Addr::LOCALHOST, PORT))?;
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.connect((Ipv4Addr::LOCALHOST, PORT))?;
-        let ways = [Direction::Out, Direction::In];
-        let ways = ways.into_iter().filter(|_| programs);
-        let witnesses = ways.map(|way| Witness::attach(LOOPBACK, way, streams)).collect::<Result<_, _>>()?;
-        Ok(Self { socket, _full: full, witnesses })
+        let attach =
+            |&(way, port): &(_, u16)| Witness::attach(LOOPBACK, way, &Streams { port, tags: vec![STREAM] });
+        Ok(Self { socket, _full: full, witnesses: programs.iter().map(attach).collect::<Result<_, _>>()? })
     }
 
     /// CPU time of a datagram: the sending thread takes it through the receiving side, too.
@@ -80,41 +79,50 @@ fn ours() -> Outcome<FrameSpec> {
 }
 
 fn in_place(turns: usize) -> Outcome<()> {
+    use Direction::{In, Out};
     cpu::pin_to(CPU)?;
     let ours = ours()?;
     let frame = frame(&ours)?;
     let payload = &frame[frame.len() - 18..];
-    let streams = Streams { port: PORT, tags: vec![STREAM] };
-    let prepare = |programs| -> Outcome<Way> {
-        let streams = streams.clone();
-        let way = NetNs::create()?
-            .run(move || Way::prepare(programs, &streams).map_err(|error| error.to_string()))??;
-        Ok(way)
+    let kinds: [(&str, &[(Direction, u16)]); 8] = [
+        ("no program", &[]),
+        ("no program again, more", &[]),
+        ("out, of another port, more", &[(Out, PORT + 1)]),
+        ("in, of another port, more", &[(In, PORT + 1)]),
+        ("both, of another port, more", &[(Out, PORT + 1), (In, PORT + 1)]),
+        ("out, more", &[(Out, PORT)]),
+        ("in, more", &[(In, PORT)]),
+        ("both, more", &[(Out, PORT), (In, PORT)]),
+    ];
+    let prepare = |programs: &[(Direction, u16)]| -> Outcome<Way> {
+        let programs = programs.to_vec();
+        Ok(NetNs::create()?.run(move || Way::prepare(&programs).map_err(|error| error.to_string()))??)
     };
-    let (without, with) = (prepare(false)?, prepare(true)?);
-    let (mut plain, mut more) = (Vec::new(), Vec::new());
+    let ways = kinds.iter().map(|(_, programs)| prepare(programs)).collect::<Outcome<Vec<_>>>()?;
+    let mut values = vec![Vec::new(); ways.len()];
     for turn in 0..turns {
         // Which one comes first changes.
-        let pair = if turn % 2 == 0 {
-            let first = without.turn(payload)?;
-            (first, with.turn(payload)?)
-        } else {
-            let first = with.turn(payload)?;
-            (without.turn(payload)?, first)
-        };
-        plain.push(pair.0);
-        more.push(pair.1 - pair.0);
+        let mut taken = vec![0.0; ways.len()];
+        for step in 0..ways.len() {
+            let which = (turn + step * 3) % ways.len();
+            taken[which] = ways[which].turn(payload)?;
+        }
+        values[0].push(taken[0]);
+        for (values, taken_with) in values.iter_mut().zip(&taken).skip(1) {
+            values.push(taken_with - taken[0]);
+        }
     }
-    for witness in &with.witnesses {
-        assert_eq!(witness.read()?.packets, turns as u64 * DATAGRAMS, "each program counts each datagram");
+    for (way, (_, programs)) in ways.iter().zip(&kinds) {
+        for (witness, (_, port)) in way.witnesses.iter().zip(*programs) {
+            let expected = if *port == PORT { turns as u64 * DATAGRAMS } else { 0 };
+            assert_eq!(witness.read()?.packets, expected, "each program counts each datagram to its port");
+        }
     }
-    for values in [&mut plain, &mut more] {
-        values.sort_unstable_by(f64::total_cmp);
-    }
-    let at = |values: &[f64], part: f64| values[((values.len() - 1) as f64 * part) as usize];
     println!("ns a datagram through loopback, CPU {CPU}, median (quartiles) of {turns} turns of {DATAGRAMS}");
-    for (name, values) in [("no program", &plain), ("both programs in place, more", &more)] {
-        println!("  {name:<32}{:>7.1} ({:.1} to {:.1})", at(values, 0.5), at(values, 0.25), at(values, 0.75));
+    for ((name, _), mut values) in kinds.iter().zip(values) {
+        values.sort_unstable_by(f64::total_cmp);
+        let at = |part: f64| values[((values.len() - 1) as f64 * part) as usize];
+        println!("  {name:<32}{:>7.1} ({:.1} to {:.1})", at(0.5), at(0.25), at(0.75));
     }
     Ok(())
 }

@@ -56,27 +56,20 @@ struct tagged {
 	__u16 tag;
 } __attribute__((packed));
 
-/* A whole IPv4 datagram without options and VLAN tags, with a probe and a tag: what most packets are. */
-struct usual {
-	__u8 addresses[12];
-	__u16 ethertype;
-	__u8 version; /* and the header's length */
-	__u8 service;
-	__u16 length;
-	__u16 id;
-	__u16 fragment;
-	__u8 ttl;
-	__u8 protocol;
-	__u16 check;
-	__u32 source;
-	__u32 dest;
-	struct udp udp;
-	struct tagged payload;
-} __attribute__((packed));
-_Static_assert(__builtin_offsetof(struct usual, udp) == ETH_LEN + IPV4_LEN, "RFC 791");
-
-/* More fragments, or an offset. */
-#define IS_FRAGMENT htons(0x3fff)
+/*
+ * A whole IPv4 datagram without options and VLAN tags, with a probe and a tag, is what most packets are. Its fields are read
+ * several at a time: members of a packed structure would be read byte by byte.
+ */
+#define AT_ETHERTYPE 12 /* with version and service */
+#define AT_FRAGMENT 20  /* with time to live and protocol */
+#define AT_PORT 36      /* with the length */
+#define AT_PROBE (ETH_LEN + IPV4_LEN + UDP_LEN)
+#define WHOLE_LEN (AT_PROBE + sizeof(struct tagged))
+#define READ(size, at) (*(__u##size *)((__u8 *)data + (at)))
+#define VERSION_4 htonl(ETHERTYPE_IPV4 << 16 | 0x4500)
+#define VERSION_MASK htonl(0xffffff00)
+/* More fragments, or an offset; and the protocol. */
+#define FRAGMENT_MASK htonl(0x3fff00ff)
 
 /* The UDP header of a packet or of its first fragment. */
 static ALWAYS_INLINE struct udp *first_udp(void *data, void *end)
@@ -144,18 +137,17 @@ SEC("classifier")
 int witness(struct __sk_buff *skb)
 {
 	void *data = (void *)(__u64)skb->data, *end = (void *)(__u64)skb->data_end;
-	struct usual *usual = data;
 	struct tagged copy, *tagged;
 	struct counts *counts;
 	__u32 zero = 0, len;
 	struct udp *udp;
 	__u16 tag = 0;
 
-	if ((void *)(usual + 1) <= end && usual->ethertype == htons(ETHERTYPE_IPV4) && usual->version == 0x45 &&
-	    usual->protocol == PROTOCOL_UDP && !(usual->fragment & IS_FRAGMENT) &&
-	    ntohs(usual->udp.len) >= UDP_LEN + sizeof(*tagged)) {
-		if (usual->udp.dest != htons(port) || usual->payload.probe.magic != htonl(PROBE_MAGIC) ||
-		    !is_ours(ntohs(usual->payload.tag)))
+	if (data + WHOLE_LEN <= end && (READ(32, AT_ETHERTYPE) & VERSION_MASK) == VERSION_4 &&
+	    (READ(32, AT_FRAGMENT) & FRAGMENT_MASK) == htonl(PROTOCOL_UDP) &&
+	    ntohs(READ(16, AT_PORT + 2)) >= UDP_LEN + sizeof(*tagged)) {
+		if (READ(16, AT_PORT) != htons(port) || READ(32, AT_PROBE) != htonl(PROBE_MAGIC) ||
+		    !is_ours(ntohs(READ(16, AT_PROBE + sizeof(struct probe)))))
 			return NEXT;
 		counts = bpf_map_lookup_elem(&seen, &zero);
 		if (counts)

@@ -15,7 +15,7 @@ use crate::{plan::BenchPlan, recorder::in_words};
 pub struct Ask {
     /// Nanoseconds.
     pub duration_ns: u64,
-    /// Packets per second; `None` is the maximum.
+    /// Packets per second; `None` is the plan's rate.
     pub rate_pps: Option<f64>,
     /// What receivers measure in addition to their counters.
     pub statistics: Option<StatisticsPlan>,
@@ -159,7 +159,7 @@ impl Bed for LocalBed<'_> {
         };
         let plan = TrialPlan {
             duration_ns: ask.duration_ns,
-            rate_pps: ask.rate_pps,
+            rate_pps: ask.rate_pps.or(bench.trial.rate_pps),
             statistics: ask.statistics,
             profile: ask.profile,
             ..bench.trial.clone()

@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use bench::TuneGoal;
 use clap::{Args, ValueEnum};
+use wire::Rate;
 
 use super::{
     OutputArgs, PacketArgs, PatternArgs,
@@ -47,6 +48,9 @@ pub(crate) struct TuneArgs {
     pub(crate) paths: PathArgs,
     #[command(flatten)]
     pub(crate) packets: PacketArgs,
+    /// Offered load of each trial with --goal rx: N[k|M|G](pps|bps|bpsl1), N% of line rate, or max
+    #[arg(long, default_value = "max", value_name = "RATE", help_heading = "Load")]
+    pub(crate) rate: Rate,
     #[command(flatten)]
     pub(crate) pattern: PatternArgs,
     #[command(flatten)]

@@ -62,6 +62,17 @@ fn the_space_is_printed_with_values_risks_and_how_each_is_undone() {
 }
 
 #[test]
+fn each_trial_offers_the_given_rate_and_so_does_the_scenario() {
+    let args = ["tune", "--duration=20ms", "--budget=400ms", "--no-pin", "--rate=5kpps", "--only=batch-size"];
+    let (status, run) = json(&[&args[..], &["--no-save", "--json"]].concat());
+    assert!(status <= 1, "{run:#}");
+    let trials = run["end"]["trials"].as_array().unwrap();
+    assert!(!trials.is_empty() && trials.iter().all(|trial| trial["asked_pps"] == 5000.0), "{trials:#?}");
+    let scenario = run["end"]["tuning"]["artefacts"]["scenario"].as_str().unwrap();
+    assert!(scenario.contains("rate = \"5kpps\""), "{scenario}");
+}
+
+#[test]
 fn a_search_records_the_baseline_the_best_steps_and_what_did_not_help() {
     let args = [&SHORT[..], &["--only=gso,gro,batch-size", "--no-save", "--json"]].concat();
     let (status, run) = json(&args);

@@ -32,7 +32,7 @@ impl Bed for PeerBed<'_> {
         tick: &mut dyn FnMut(Tick) -> bool,
     ) -> Result<TrialRun<HostTrialError>, Refusal<HostTrialError>> {
         let mut plan = self.words.host_plan(at).map_err(|failure| Refusal::Unusable(failure.words()))?;
-        plan.sender.traffic.rate_pps = ask.rate_pps;
+        plan.sender.traffic.rate_pps = ask.rate_pps.or(plan.sender.traffic.rate_pps);
         plan.profile = ask.profile && !self.is_unprofiled;
         let goes_on = Cell::new(tick(Tick::default()));
         let go_on = || goes_on.get() && signal::caught() == 0;

@@ -8,6 +8,7 @@ use clap::Parser;
 use lab::Access;
 use measure::NicFacts;
 use trial::{HostPlan, Pair};
+use wire::Rate;
 
 use crate::{
     args::{BenchArgs, Cli, Command, GoalOfTuneArg, TuneArgs},
@@ -69,6 +70,11 @@ impl Words {
                 "--budget is too small: a search needs at least twenty trials",
             )
             .hint("try --budget 1m, or a shorter --duration"));
+        }
+        if args.rate != Rate::Max && args.goal != GoalOfTuneArg::Rx {
+            return Err(Failure::new(Status::Usage, "--rate applies only to --goal rx").hint(
+                "tx sends at the maximum, ndr searches for the rate, latency uses half of the maximum",
+            ));
         }
         if args.goal == GoalOfTuneArg::Latency && args.hosts.peer.is_some() {
             return Err(Failure::new(

@@ -15,6 +15,11 @@ pub(crate) const REFUSED: &[Refused] = &[
     ),
     (&["tune", "--budget", "5"], 2, &["'5' is not a duration"]),
     (&["tune", "--duration", "0s"], 2, &["--duration must be above zero", "hint:  try --duration 300ms"]),
+    (
+        &["tune", "--goal", "ndr", "--rate", "10kpps"],
+        2,
+        &["--rate applies only to --goal rx", "hint:  tx sends at the maximum"],
+    ),
     (&["tune", "--tx", "udp,packet"], 2, &["a search takes one path: use one engine with --tx"]),
     (
         &["tune", "--tx", "tcp", "--rx", "tcp"],
