@@ -4,6 +4,7 @@
 
 mod apu4d4;
 mod capacity;
+mod disk;
 mod exact;
 mod interfaces;
 mod ladder;
@@ -24,6 +25,7 @@ mod throughput;
 mod tune;
 
 pub use apu4d4::{APU4D4, Apu4d4Error, Apu4d4Plan, Apu4d4Row, Apu4d4Step, apu4d4_figures, run_apu4d4};
+pub use disk::{DiskPlan, run_disk};
 pub use exact::{
     BesideError, ExactError, ExactKernel, ExactPlan, ExactTable, ExactTables, ExactVerdict, judge_exact,
     run_exact, words_beside, words_inside, write_exact_tables,

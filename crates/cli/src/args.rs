@@ -31,7 +31,8 @@ mod tune;
 mod view;
 
 pub(crate) use bench::{
-    Apu4d4Args, BenchArgs, BenchCommand, BenchRdrArgs, ListArgs, RealRdrArgs, SingleRxQueueArgs, StageArgs,
+    Apu4d4Args, BenchArgs, BenchCommand, BenchRdrArgs, DiskArgs, ListArgs, RealRdrArgs, SingleRxQueueArgs,
+    StageArgs,
 };
 pub(crate) use cpus::CpuList;
 pub(crate) use divert::{
@@ -146,6 +147,7 @@ impl Command {
                 Some(BenchCommand::Ndr(ndr)) => (&ndr.sockets.hold, &ndr.output),
                 Some(BenchCommand::Apu4d4(args)) => (&args.hold, &args.output),
                 Some(BenchCommand::SingleRxQueue(args)) => (&args.hold, &args.output),
+                Some(BenchCommand::Disk(args)) => (&args.hold, &args.output),
                 Some(BenchCommand::List(_) | BenchCommand::Rdr(_)) => return false,
             },
             Self::Tune(tune) => (&tune.sockets.hold, &tune.output),

@@ -49,7 +49,7 @@ pub use pktgen::{PktgenProgress, PktgenThread, PktgenTx, PktgenTxOptions};
 pub use returns::ReturnList;
 /// Settings of sockets that poll their card.
 pub use sys::xsk::BusyPoll;
-pub use tcp::{TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
+pub use tcp::{FileCache, FileChoice, MessageFile, TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
 pub use udp::{UdpReflector, UdpRx, UdpRxOptions, UdpTx, UdpTxOptions};
 pub use uring::{UringRx, UringRxOptions, UringTx, UringTxOptions};
 pub use xdp::{XdpAbilities, XdpMeter, XdpRx, XdpTx, XdpTxOptions, probe_xdp};

@@ -1,15 +1,18 @@
 //! TCP streams as a path: equal messages, copied, from a file, or without copying.
 
+mod file;
+
 use std::{
-    fs::File,
-    io::{self, Read, Seek, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use sys::tcp::{self, StreamOptions, Waiter};
+use sys::tcp::{self, SplicePipe, StreamOptions, Waiter};
+
+pub use file::{FileCache, FileChoice, MessageFile};
 
 use crate::{Sent, error::PortError};
 
@@ -20,8 +23,10 @@ pub enum TcpSend {
     /// `write` from one buffer.
     #[default]
     Copy,
-    /// `sendfile` from a file in the page cache.
+    /// `sendfile` from a file.
     SendFile,
+    /// `splice` from that file into a pipe, and from the pipe to the stream.
+    Splice,
     /// `read` from that file, then `write`.
     ReadWrite,
     /// `send` with `MSG_ZEROCOPY` from one buffer.
@@ -37,6 +42,8 @@ pub struct TcpTxOptions {
     pub local: SocketAddr,
     /// How messages are passed to the kernel.
     pub send: TcpSend,
+    /// The file that messages come from, unless they are copied or sent from one buffer.
+    pub source: FileChoice,
     /// Bytes a message.
     pub message_bytes: usize,
     /// `SO_SNDBUF` in bytes, `None` for the system's own tuning.
@@ -48,16 +55,14 @@ pub struct TcpTx {
     stream: TcpStream,
     options: TcpTxOptions,
     buffer: Vec<u8>,
-    file: Option<File>,
-    file_offset: u64,
+    file: Option<MessageFile>,
+    pipe: Option<SplicePipe>,
     /// Unsent bytes of the current message.
     left: usize,
     /// Unfinished zero-copy sends.
     unfinished: u64,
 }
 
-/// Length of the file that messages come from, at least one message.
-const FILE_BYTES: usize = 64 << 20;
 /// A call returns after this long without progress, so that a stop request is noticed.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The most zero-copy sends in flight.
@@ -78,13 +83,17 @@ impl TcpTx {
         let stream =
             tcp::connect(options.local, options.peer, &socket, PATIENCE).map_err(refused("connect to"))?;
         let buffer = vec![0x5a; options.message_bytes];
-        let file = match options.send {
-            TcpSend::SendFile | TcpSend::ReadWrite => {
-                Some(file(options.message_bytes).map_err(refused("make a file to send to"))?)
+        let unopened = refused("open the file to send to");
+        let (file, pipe) = match options.send {
+            TcpSend::Copy | TcpSend::ZeroCopy => (None, None),
+            send => {
+                let file = MessageFile::open(&options.source, options.message_bytes);
+                let pipe = (send == TcpSend::Splice).then(SplicePipe::new).transpose();
+                let both = file.and_then(|file| Ok((Some(file), pipe?)));
+                both.map_err(unopened)?
             }
-            TcpSend::Copy | TcpSend::ZeroCopy => None,
         };
-        Ok(Self { stream, options: options.clone(), buffer, file, file_offset: 0, left: 0, unfinished: 0 })
+        Ok(Self { stream, options: options.clone(), buffer, file, pipe, left: 0, unfinished: 0 })
     }
 
     /// Sends the rest of a message and then up to `messages` new ones; see [`Sent`].
@@ -123,21 +132,23 @@ impl TcpTx {
         let done = self.options.message_bytes - self.left;
         match (self.options.send, &mut self.file) {
             (TcpSend::SendFile, Some(file)) => {
-                let bytes = tcp::send_file(&self.stream, file, self.file_offset, self.left)?;
-                self.file_offset =
-                    (self.file_offset + bytes as u64) % whole_messages(self.options.message_bytes);
+                let bytes = tcp::send_file(&self.stream, file.file(), file.offset(), self.left)?;
+                file.advance(bytes)?;
                 Ok(bytes)
+            }
+            (TcpSend::Splice, Some(file)) => {
+                let pipe = self.pipe.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+                if pipe.inside() == 0 {
+                    let bytes = pipe.fill(file.file(), file.offset(), self.left)?;
+                    file.advance(bytes)?;
+                }
+                pipe.empty(&self.stream)
             }
             (TcpSend::ReadWrite, Some(file)) => {
                 if done == 0 {
-                    if self.file_offset == 0 {
-                        file.rewind()?;
-                    }
-                    file.read_exact(&mut self.buffer)?;
-                    let next = self.file_offset + self.options.message_bytes as u64;
-                    self.file_offset = next % whole_messages(self.options.message_bytes);
+                    file.read()?;
                 }
-                self.stream.write(&self.buffer[done..])
+                self.stream.write(&file.message()[done..])
             }
             (TcpSend::ZeroCopy, _) => {
                 self.unfinished = self.unfinished.saturating_sub(tcp::completions(&self.stream)?.done);
@@ -160,26 +171,6 @@ impl TcpTx {
     fn broken(&self, source: io::Error) -> PortError {
         PortError::Stream { tried: "send to", address: self.options.peer, source }
     }
-}
-
-/// Bytes of the whole messages in the file, at least one.
-fn whole_messages(message_bytes: usize) -> u64 {
-    let message = message_bytes.max(1);
-    ((FILE_BYTES / message).max(1) * message) as u64
-}
-
-/// A nameless file of whole messages, in the page cache once written.
-fn file(message_bytes: usize) -> io::Result<File> {
-    let mut file = tempfile::tempfile()?;
-    let piece = vec![0x5a; 1 << 20];
-    let mut left = whole_messages(message_bytes) as usize;
-    while left > 0 {
-        let bytes = left.min(piece.len());
-        file.write_all(&piece[..bytes])?;
-        left -= bytes;
-    }
-    file.rewind()?;
-    Ok(file)
 }
 
 /// Settings of a receiver of streams.
@@ -336,14 +327,17 @@ mod tests {
 
     #[test]
     fn every_way_of_sending_conserves_bytes_and_both_ways_of_receiving_count_them() {
-        for send in [TcpSend::Copy, TcpSend::SendFile, TcpSend::ReadWrite, TcpSend::ZeroCopy] {
+        for send in [TcpSend::Copy, TcpSend::SendFile, TcpSend::Splice, TcpSend::ReadWrite, TcpSend::ZeroCopy]
+        {
             for (truncate, message_bytes) in [(false, 100_000), (true, 1), (true, 7_000_001)] {
                 let local = SocketAddr::from(([127, 0, 0, 1], 0));
                 let mut rx =
                     TcpRx::open(&TcpRxOptions { local, truncate, message_bytes, receive_buffer_bytes: None })
                         .unwrap();
                 let peer = rx.local_address().unwrap();
-                let options = TcpTxOptions { peer, local, send, message_bytes, send_buffer_bytes: None };
+                let source = FileChoice::default();
+                let options =
+                    TcpTxOptions { peer, local, send, source, message_bytes, send_buffer_bytes: None };
                 let reader = std::thread::spawn(move || {
                     let until = std::time::Instant::now() + Duration::from_secs(30);
                     let (mut seen, mut ended) = (false, false);

@@ -45,6 +45,12 @@ fn effect(what: &str, ratio: f64) -> String {
     }
 }
 
+/// The same of two ratios that must agree.
+fn of_both(what: &str, one: f64, other: f64) -> String {
+    let words = effect(what, one);
+    if words == effect(what, other) { words } else { format!("{what} has no clear effect") }
+}
+
 fn published(id: &str) -> String {
     PublishedFigure::shipped(id).value.to_string()
 }
@@ -102,7 +108,7 @@ fn doorbells(points: &[Point]) -> Vec<String> {
         let many = ratio(points, pps, &burst(32), &burst(1));
         parts.push(format!(
             "{}: two packets per doorbell send {two:.2} times one (published {}){}",
-            effect("ringing less often", many.unwrap_or(two).max(two)),
+            of_both("ringing less often", two, many.unwrap_or(two)),
             published("pktgen-rx.burst-2-ratio"),
             many.map_or_else(String::new, |many| format!(", 32 send {many:.2} times"))
         ));

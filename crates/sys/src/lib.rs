@@ -15,6 +15,7 @@ pub mod cpu;
 pub mod cpu_control;
 pub mod cycles;
 pub mod ethtool;
+pub mod file_cache;
 mod genl;
 pub mod known;
 pub mod memory_file;

@@ -94,6 +94,62 @@ pub fn send_file(socket: &TcpStream, file: &File, offset: u64, bytes: usize) -> 
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
+/// A pipe between a file and a socket: pages go through it without being copied (`splice`).
+#[derive(Debug)]
+pub struct SplicePipe {
+    from: io::PipeReader,
+    into: io::PipeWriter,
+    inside: usize,
+}
+
+impl SplicePipe {
+    /// An empty pipe, with room for a megabyte where the kernel allows it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> io::Result<Self> {
+        const ROOM: libc::c_int = 1 << 20;
+        let (from, into) = io::pipe()?;
+        // SAFETY: no pointers. A refusal leaves the pipe with its usual room.
+        unsafe { libc::fcntl(into.as_raw_fd(), libc::F_SETPIPE_SZ, ROOM) };
+        Ok(Self { from, into, inside: 0 })
+    }
+
+    /// Bytes in the pipe.
+    pub fn inside(&self) -> usize {
+        self.inside
+    }
+
+    /// Takes up to `bytes` of a file from `offset` on into the empty pipe; returns their number.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn fill(&mut self, file: &File, offset: u64, bytes: usize) -> io::Result<usize> {
+        let mut offset = libc::off64_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let (from, into) = (file.as_raw_fd(), self.into.as_raw_fd());
+        // SAFETY: both descriptors are open, `offset` is a local that the call may write to, and a pipe has no offset.
+        let moved = unsafe {
+            libc::splice(from, &raw mut offset, into, ptr::null_mut(), bytes, libc::SPLICE_F_NONBLOCK)
+        };
+        let moved = usize::try_from(moved).map_err(|_| io::Error::last_os_error())?;
+        self.inside += moved;
+        Ok(moved)
+    }
+
+    /// Moves bytes from the pipe to a socket; returns the number accepted.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket accepts nothing now; other errors of the kernel.
+    pub fn empty(&mut self, socket: &TcpStream) -> io::Result<usize> {
+        let (from, into) = (self.from.as_raw_fd(), socket.as_raw_fd());
+        // SAFETY: both descriptors are open, and neither has an offset.
+        let moved = unsafe { libc::splice(from, ptr::null_mut(), into, ptr::null_mut(), self.inside, 0) };
+        let moved = usize::try_from(moved).map_err(|_| io::Error::last_os_error())?;
+        self.inside -= moved;
+        Ok(moved)
+    }
+}
+
 /// Sends bytes that the kernel may read until a completion reports it done ([`completions`]); they must not change before, or
 /// the peer receives the changed bytes.
 ///
@@ -246,6 +302,17 @@ mod tests {
         assert_eq!(send_file(&sender, &file, 4, 100).unwrap(), 6, "it ends with the file");
         assert_eq!(received(&receiver, 6), b"456789");
         assert_eq!(send_file(&sender, &file, 10, 1).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_file_goes_through_a_pipe_in_its_order() {
+        let (sender, receiver) = pair(&StreamOptions::default());
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let mut pipe = SplicePipe::new().unwrap();
+        assert_eq!((pipe.fill(&file, 4, 100).unwrap(), pipe.inside()), (6, 6));
+        assert_eq!((pipe.empty(&sender).unwrap(), pipe.inside()), (6, 0));
+        assert_eq!(received(&receiver, 6), b"456789");
     }
 
     #[test]

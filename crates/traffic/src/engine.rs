@@ -6,7 +6,7 @@
 use std::{fmt, sync::Arc};
 
 use measure::{Place, StatisticsLevel};
-use port::{Buffers, CardAccess, ReturnList, TimeSource};
+use port::{Buffers, CardAccess, FileChoice, ReturnList, TimeSource};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use wire::StreamTags;
@@ -106,12 +106,14 @@ pub struct TxSpec(Arc<dyn AnyTxEngine>);
 pub struct RxSpec(Arc<dyn AnyRxEngine>);
 
 /// Options of sending engines besides the engine's name; `None` and `false` mean not given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TxOptions {
     /// `SO_SNDBUF` in bytes.
     pub send_buffer_bytes: Option<usize>,
     /// Bytes per message of a stream.
     pub message_bytes: Option<u32>,
+    /// The file that messages of a stream come from.
+    pub source: Option<FileChoice>,
     /// Receive the probes that targets return ([`Sender::take_returns`]).
     pub returns: bool,
     /// Options of rings without a kernel driver.

@@ -52,7 +52,9 @@ pub use generate::SenderResult;
 pub use pace::{Departures, Limit, Schedule};
 pub use plan::{FIRST_SOURCE_PORT, RxTraffic, StatisticsPlan, TxTraffic, TxWorkerPlan};
 /// What a receiving port merged and lost, the senders to return probes to, and the source of timestamps.
-pub use port::{Buffers, CardAccess, Joined, Loss, ReturnList, TimeSource};
+pub use port::{
+    Buffers, CardAccess, FileCache, FileChoice, Joined, Loss, MessageFile, ReturnList, TimeSource,
+};
 pub use publish::{RxSnapshot, STREAMS, StreamCount, TxSnapshot};
 pub use received::{ReceiverResult, RxResult};
 pub use receiver::{Receiver, RxContext};

@@ -129,6 +129,7 @@ fn no_sending_worker_allocates_for_a_packet() {
         peer: to,
         local: (from, 0).into(),
         send: TcpSend::Copy,
+        source: port::FileChoice::default(),
         message_bytes: 1000,
         send_buffer_bytes: None,
     };
@@ -293,6 +294,7 @@ fn no_reader_of_streams_allocates_for_a_message() {
             peer: rx.local_address().unwrap(),
             local: any,
             send: TcpSend::Copy,
+            source: port::FileChoice::default(),
             message_bytes: 1000,
             send_buffer_bytes: None,
         })

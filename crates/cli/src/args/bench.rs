@@ -10,7 +10,7 @@ use wire::Rate;
 use super::{
     ExactArgs, HoldArgs, LevelArg, LoadArgs, NdrArgs, OutputArgs, PacketArgs, RdrArgs, StampArg, Target,
     engines,
-    trials::{PathArgs, SettingArgs, SocketArgs, SweepArgs},
+    trials::{FileCacheArg, PathArgs, SettingArgs, SocketArgs, SweepArgs},
 };
 
 /// Headings of the help page.
@@ -133,6 +133,8 @@ pub(crate) enum BenchCommand {
     Rdr(BenchRdrArgs),
     /// Run the sequence of docs/apu4d4.md on two interfaces that are wired to each other
     Apu4d4(Apu4d4Args),
+    /// Measure a disk alone, TCP alone and a file from the disk over TCP: which one is the bottleneck
+    Disk(DiskArgs),
     /// Measure valid packets and a TCP transfer during a flood, for each way to drop the flood
     SingleRxQueue(SingleRxQueueArgs),
 }
@@ -148,6 +150,38 @@ pub(crate) struct Apu4d4Args {
     /// Duration of each row
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = wire::parse_duration)]
     pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) hold: HoldArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiskArgs {
+    /// File or block device to read, larger than what a trial reads [default: a temporary file of --file-size]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Mebibytes of the temporary file, which is made in the folder of TMPDIR
+    #[arg(long, value_name = "MIB", default_value_t = 1024, conflicts_with = "file", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) file_size: u32,
+    /// Whether the page cache serves the file
+    #[arg(long, value_enum, default_value_t = FileCacheArg::Cold, value_name = "HOW")]
+    pub(crate) file_cache: FileCacheArg,
+    /// Bytes per read and per message
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 18, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    pub(crate) send_size: u32,
+    /// Send from this real interface, wired to the other one; both must be down [default: a veth pair]
+    #[arg(long, value_name = "INTERFACE", requires = "rx_interface")]
+    pub(crate) tx_interface: Option<String>,
+    /// Receive on this real interface
+    #[arg(long, value_name = "INTERFACE", requires = "tx_interface")]
+    pub(crate) rx_interface: Option<String>,
+    /// Duration of a trial
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = wire::parse_duration)]
+    pub(crate) duration: Duration,
+    /// Trials of each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) trials: u32,
     #[command(flatten)]
     pub(crate) hold: HoldArgs,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use lab::LabQdisc;
-use traffic::{Buffers, CardAccess, RingOptions, RxSpec, TxSpec};
+use traffic::{Buffers, CardAccess, FileCache, RingOptions, RxSpec, TxSpec};
 use wire::Rate;
 
 use super::{
@@ -24,6 +24,13 @@ pub(crate) struct PathArgs {
     /// Bytes per message of a tcp engine, which is one call to send
     #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     pub(crate) send_size: u32,
+    /// File or block device that tcp+file, +sendfile and +splice read, from the start again after its end [default: a nameless
+    /// file of 64 MiB]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Whether the page cache serves that file
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = FileCacheArg::Warm, value_name = "HOW")]
+    pub(crate) file_cache: FileCacheArg,
     /// Frames that the engine pktgen queues before the driver notifies the card (xmit_more); they are copies of one packet
     /// [default: 1]
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -40,6 +47,27 @@ pub(crate) struct PathArgs {
     /// Use IPv6 in the lab
     #[arg(long)]
     pub(crate) ipv6: bool,
+}
+
+/// Whether the page cache serves a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FileCacheArg {
+    /// As the kernel decides
+    Warm,
+    /// Its pages are dropped first, and whenever its end is reached
+    Cold,
+    /// Reads go around the cache (O_DIRECT)
+    Direct,
+}
+
+impl From<FileCacheArg> for FileCache {
+    fn from(cache: FileCacheArg) -> Self {
+        match cache {
+            FileCacheArg::Warm => Self::Warm,
+            FileCacheArg::Cold => Self::Cold,
+            FileCacheArg::Direct => Self::Direct,
+        }
+    }
 }
 
 /// The same measurement with several settings.

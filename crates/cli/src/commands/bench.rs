@@ -1,6 +1,7 @@
 //! `linerate bench`: the ladder, sweeps, and the other experiments.
 
 mod apu4d4;
+mod disk;
 mod exact;
 mod experiment;
 mod hosts;
@@ -47,6 +48,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool, Failure> {
     match &args.command {
         Some(BenchCommand::List(list)) => return list::run(list),
         Some(BenchCommand::Apu4d4(args)) => return apu4d4::run(args),
+        Some(BenchCommand::Disk(args)) => return disk::run(args),
         Some(BenchCommand::SingleRxQueue(args)) => return single_rx_queue::run(args),
         Some(BenchCommand::Ndr(ndr)) => return ndr::run(ndr),
         Some(BenchCommand::Rdr(rdr)) => return rdr::run(rdr),

@@ -114,6 +114,36 @@ fn kinds_of_queueing_that_a_kernel_lacks_are_left_out_of_a_sweep() {
 }
 
 #[test]
+fn a_disk_alone_a_network_alone_and_both_are_compared() {
+    let args =
+        ["bench", "disk", "--file-size", "8", "--duration", "100ms", "--trials", "1", "--no-save", "--json"];
+    let (_, run) = json(&args);
+    let points = run["end"]["points"].as_array().unwrap();
+    let by =
+        |point: &Value| format!("{}: {}", point["part"].as_str().unwrap(), point["by"].as_str().unwrap());
+    assert_eq!(
+        points.iter().map(by).collect::<Vec<_>>(),
+        [
+            "disk alone: read",
+            "network alone: tcp",
+            "both: tcp+file",
+            "both: tcp+sendfile",
+            "both: tcp+splice"
+        ]
+    );
+    assert!(points.iter().all(|point| point["delivered_bps"].as_f64().unwrap() > 0.0), "{points:#?}");
+    let answer = run["end"]["notes"][0].as_str().unwrap();
+    assert!(answer.starts_with("The disk alone reads ") && answer.contains("bottleneck"), "{answer}");
+    for trial in trials(&run) {
+        let stream = &trial["stream"];
+        assert_eq!(stream["sent_bytes"], stream["delivered_bytes"], "{trial:#}");
+    }
+    let short = ["bench", "--tx", "tcp+file", "--rx", "tcp", "--file", "/etc/hostname", "--no-save"];
+    let (status, _, err) = crate::support::run(&short);
+    assert!(status == 4 && err.contains("the file is shorter than a message"), "{status}: {err}");
+}
+
+#[test]
 fn held_cpus_are_in_the_record_and_free_afterwards() {
     if !is_root() || !std::path::Path::new("/dev/cpu_dma_latency").exists() {
         return skip("holding CPUs needs root and /dev/cpu_dma_latency");

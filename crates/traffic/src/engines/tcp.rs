@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use port::{PortError, TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
+use port::{FileChoice, PortError, TcpRx, TcpRxOptions, TcpSend, TcpTx, TcpTxOptions};
 use serde::{Deserialize, Serialize};
 use sys::clock;
 
@@ -28,6 +28,7 @@ pub(super) const ENGINE: Engine = Engine {
         switches: &[
             Switch { name: "file", about: "read messages from a file, then write them" },
             Switch { name: "sendfile", about: "send messages from a file (sendfile)" },
+            Switch { name: "splice", about: "send messages from a file through a pipe (splice)" },
             Switch { name: "zerocopy", about: "send messages without a copy (MSG_ZEROCOPY)" },
         ],
         is_exclusive: true,
@@ -58,8 +59,12 @@ pub(super) const ENGINE: Engine = Engine {
     probe: |_| Vec::new(),
 };
 
-const SWITCHES: [(&str, TcpSend); 3] =
-    [("file", TcpSend::ReadWrite), ("sendfile", TcpSend::SendFile), ("zerocopy", TcpSend::ZeroCopy)];
+const SWITCHES: [(&str, TcpSend); 4] = [
+    ("file", TcpSend::ReadWrite),
+    ("sendfile", TcpSend::SendFile),
+    ("splice", TcpSend::Splice),
+    ("zerocopy", TcpSend::ZeroCopy),
+];
 
 /// Bytes per message of a stream, by default.
 const MESSAGE_BYTES: u32 = 65_536;
@@ -70,6 +75,8 @@ const MESSAGE_BYTES: u32 = 65_536;
 struct TcpStreamSend {
     /// How messages are passed to the kernel.
     send: TcpSend,
+    /// The file that messages come from.
+    source: FileChoice,
     /// Bytes per message.
     message_bytes: u32,
     /// `SO_SNDBUF` in bytes, `None` for the system's own tuning.
@@ -90,7 +97,12 @@ struct TcpStreamReceive {
 
 impl Default for TcpStreamSend {
     fn default() -> Self {
-        Self { send: TcpSend::Copy, message_bytes: MESSAGE_BYTES, send_buffer_bytes: None }
+        Self {
+            send: TcpSend::Copy,
+            source: FileChoice::default(),
+            message_bytes: MESSAGE_BYTES,
+            send_buffer_bytes: None,
+        }
     }
 }
 
@@ -111,12 +123,13 @@ impl TxEngine for TcpStreamSend {
         Self {
             message_bytes: options.message_bytes.unwrap_or(self.message_bytes),
             send_buffer_bytes: options.send_buffer_bytes.or(self.send_buffer_bytes),
+            source: options.source.clone().unwrap_or_else(|| self.source.clone()),
             ..*self
         }
     }
 
     fn options(&self) -> &'static [&'static str] {
-        &["send-size", "send-buffer"]
+        &["send-size", "send-buffer", "file", "file-cache"]
     }
 
     fn facts(&self) -> TxFacts {
@@ -130,6 +143,7 @@ impl TxEngine for TcpStreamSend {
                     peer: worker.target,
                     local: worker.local,
                     send: self.send,
+                    source: self.source.clone(),
                     message_bytes: self.message_bytes as usize,
                     send_buffer_bytes: self.send_buffer_bytes,
                 };

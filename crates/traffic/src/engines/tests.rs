@@ -49,6 +49,7 @@ fn saved_engines_keep_all_settings() {
     let given = TxOptions {
         send_buffer_bytes: Some(77),
         message_bytes: Some(9),
+        source: Some(port::FileChoice { path: Some("a file".into()), cache: port::FileCache::Cold }),
         returns: true,
         rings: RingOptions { ring_slots: Some(64), ..RingOptions::default() },
         burst: Some(32),
@@ -105,7 +106,7 @@ fn refusals_name_what_was_expected() {
     let message = "xdp+gso".parse::<TxSpec>().unwrap_err().to_string();
     assert_eq!(message, "unknown switch '+gso' of the sending engine 'xdp': expected none");
     let message = "tcp+file+zerocopy".parse::<TxSpec>().unwrap_err().to_string();
-    assert_eq!(message, "'tcp' takes only one of +file, +sendfile, +zerocopy");
+    assert_eq!(message, "'tcp' takes only one of +file, +sendfile, +splice, +zerocopy");
     assert!("".parse::<RxSpec>().is_err());
     assert!("udp+".parse::<TxSpec>().is_err());
     let settings = serde_json::json!({ "engine": "udp", "gso": 3 });

@@ -11,8 +11,8 @@ use lab::{Access, Interfaces, LabPlan, Taken};
 use measure::Skipped;
 use sys::{capability::Capability, cpu, netdev::NetdevSocket, topology};
 use traffic::{
-    Conditions, RingOptions, RxLayer, RxOptions, RxSpec, StatisticsPlan, TimeSource, TxOptions, TxSpec,
-    engines as all_engines,
+    Conditions, FileChoice, RingOptions, RxLayer, RxOptions, RxSpec, StatisticsPlan, TimeSource, TxOptions,
+    TxSpec, engines as all_engines,
 };
 use trial::{Cards, CpuPlan, Peer, PeerPair, TrialPlan, in_order, place_beside};
 use wire::Rate;
@@ -202,6 +202,7 @@ fn engines(
     let sending = TxOptions {
         send_buffer_bytes: args.sockets.send_buffer,
         message_bytes: Some(args.paths.send_size),
+        source: Some(FileChoice { path: args.paths.file.clone(), cache: args.paths.file_cache.into() }),
         returns: false,
         rings: args.lab.rings.options(),
         burst: args.paths.burst,

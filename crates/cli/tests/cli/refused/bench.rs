@@ -122,7 +122,11 @@ pub(crate) const REFUSED: &[Refused] = &[
             "hint:  try --work 10us, or an engine other than",
         ],
     ),
-    (&["bench", "--tx", "tcp+file+sendfile"], 2, &["'tcp' takes only one of +file, +sendfile, +zerocopy"]),
+    (
+        &["bench", "--tx", "tcp+file+sendfile"],
+        2,
+        &["'tcp' takes only one of +file, +sendfile, +splice, +zerocopy"],
+    ),
     (&["bench", "ndr", "--exceed-ratio", "1"], 2, &["goal NDR: the exceed ratio must be from 0 to below 1"]),
     (&["bench", "ndr", "--duration-sum", "1ms"], 2, &["the duration sum must hold at least one final trial"]),
     (&["bench", "ndr", "--max-load", "1Gbps"], 2, &["--max-load must be in packets per second"]),
