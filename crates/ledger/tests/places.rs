@@ -7,6 +7,10 @@ mod live;
 mod scene;
 #[path = "places/table.rs"]
 mod table;
+#[expect(
+    dead_code,
+    reason = "messages that the sender segments are sent only in the tests of virtual machines"
+)]
 #[path = "places/ways.rs"]
 mod ways;
 
