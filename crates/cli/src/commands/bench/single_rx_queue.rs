@@ -317,11 +317,14 @@ fn write_others(rows: &[SingleRxQueueRow], out: &mut dyn Write) -> io::Result<()
             beside_queue, beside_sent, beside_delivered, beside_counted, transfer_queue, ..
         } = others;
         if number == 0 {
-            writeln!(out, "Flow beside on queue {beside_queue}, transfer on queue {transfer_queue}")?;
             writeln!(
                 out,
-                "{:<10} {:<27} {:>11} {:>9} {:>9} {:>9}  packets by queue",
-                "flood", "dropped by", "beside sent", "arrived", "counted", "TCP Mb/s"
+                "Flows on other queues: packets of a UDP flow on queue {beside_queue}, and the transfer"
+            )?;
+            writeln!(
+                out,
+                "{:<10} {:<27} {:>9} {:>9} {:>9} {:>9} {:>5}  packets by queue",
+                "flood", "dropped by", "UDP sent", "counted", "arrived", "TCP Mb/s", "queue"
             )?;
         }
         let by_queue: Vec<String> = others.packets_by_queue.iter().map(u64::to_string).collect();
