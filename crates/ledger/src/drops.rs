@@ -287,7 +287,7 @@ static REASONS: LazyLock<BTreeMap<u32, String>> = LazyLock::new(|| {
 enum Functions {
     /// The kernel formats each name once. That needs no address to be shown (`kernel.kptr_restrict`, CAP_SYSLOG), and knows
     /// modules that were loaded a moment ago.
-    Kernel(Mutex<Formatted>),
+    Kernel(Box<Mutex<Formatted>>),
     /// Its table, read once, where the kernel does not.
     Table(KernelSymbols),
     /// Neither.
@@ -302,7 +302,7 @@ struct Formatted {
 impl Functions {
     fn find() -> Self {
         if let Ok(names) = FunctionNames::load() {
-            return Self::Kernel(Mutex::new(Formatted { names, known: BTreeMap::new() }));
+            return Self::Kernel(Box::new(Mutex::new(Formatted { names, known: BTreeMap::new() })));
         }
         KernelSymbols::read().ok().flatten().map_or(Self::Hidden, Self::Table)
     }
