@@ -12,6 +12,9 @@ mod files;
 #[expect(unreachable_pub, dead_code, reason = "the fuzz crate exports it, and has targets of other shapes")]
 mod mutate;
 
+/// Where a target's seeds are, their shape, and its body.
+type Target = (&'static str, Shape, fn(&[u8]));
+
 /// The files of a folder of the repository, or the one file.
 fn seeds(place: &str) -> Vec<Vec<u8>> {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(place);
@@ -31,7 +34,7 @@ fn files_of_strangers_are_refused_or_read() {
     let seed = std::env::var("LINERATE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     eprintln!("LINERATE_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let targets: [(&str, Shape, fn(&[u8])); 6] = [
+    let targets: [Target; 6] = [
         ("crates/ledger/drivers.toml", Shape::Toml, files::drivers),
         ("crates/report/tests/records/0.1.0", Shape::Json, files::record),
         ("fuzz/seeds/record", Shape::Json, files::record),
