@@ -9,7 +9,7 @@ use std::{
     net::{TcpListener, TcpStream},
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     thread,
@@ -25,17 +25,27 @@ use serde_json::Value;
 use trial::Tick;
 
 const TRIAL: Duration = Duration::from_secs(3);
-/// The part of a trial in which nobody starts or ends.
-const SILENCE: Duration = Duration::from_secs(1);
+/// Of a trial's beginning and end, in which agents still start or already store results.
+const MARGIN: Duration = Duration::from_millis(500);
 /// Time between two looks at the server's counters.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Counts the agents that are ready.
-struct Ready(Arc<AtomicU32>);
+/// Counts the agents that are ready, and notes when the last of them starts to send.
+#[derive(Clone, Default)]
+struct Ready {
+    agents: Arc<AtomicU32>,
+    starts: Arc<Mutex<Option<Instant>>>,
+}
 
 impl AgentWatcher for Ready {
     fn say(&self, words: String) {
-        self.0.fetch_add(u32::from(words.contains("is ready")), Relaxed);
+        self.agents.fetch_add(u32::from(words.contains("is ready")), Relaxed);
+        let ms = words.split_once("starts in ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        if let Some(ms) = ms {
+            let at = Instant::now() + Duration::from_millis(ms);
+            let mut starts = self.starts.lock().expect("no holder panics");
+            *starts = (*starts).max(Some(at));
+        }
     }
 
     fn counts(&self, _: &AgentCounts) {}
@@ -112,14 +122,13 @@ impl Look {
     }
 }
 
-/// Messages and bytes per second while all senders send: the least of any second of the run.
-fn silence(looks: &[Look]) -> (f64, f64) {
-    let rates = looks.iter().enumerate().filter_map(|(at, from)| {
-        let to = looks[at..].iter().find(|to| to.at - from.at >= SILENCE)?;
-        let seconds = (to.at - from.at).as_secs_f64();
-        Some(((to.messages - from.messages) / seconds, (to.bytes - from.bytes) / seconds))
-    });
-    rates.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default()
+/// Messages and bytes of payload per second while all senders send.
+fn while_sending(looks: &[Look], start: Option<Instant>) -> Option<(f64, f64)> {
+    let (from, to) = (start? + MARGIN, start? + TRIAL - MARGIN);
+    let mut within = looks.iter().filter(|look| (from..to).contains(&look.at));
+    let (first, last) = (within.next()?, within.next_back()?);
+    let seconds = (last.at - first.at).as_secs_f64();
+    Some(((last.messages - first.messages) / seconds, (last.bytes - first.bytes) / seconds))
 }
 
 fn free_port() -> u16 {
@@ -167,11 +176,11 @@ fn measure(count: u32) {
         }
     };
     let agents: Vec<AgentPlan> = (0..count).map(agent).collect();
-    let (ready, is_over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+    let (ready, is_over) = (Ready::default(), Arc::new(AtomicBool::new(false)));
     let (told, over) = (ready.clone(), is_over.clone());
     let connecting = Instant::now();
-    let running = thread::spawn(move || run_agents(agents, || !over.load(Relaxed), Ready(told)));
-    while ready.load(Relaxed) < count {
+    let running = thread::spawn(move || run_agents(agents, || !over.load(Relaxed), told));
+    while ready.agents.load(Relaxed) < count {
         if running.is_finished() {
             panic!("the agents end: {:?}", running.join());
         }
@@ -232,9 +241,8 @@ fn measure(count: u32) {
         (number(&after) - number(&before)) / f64::from(count)
     };
     let part = &outcome.fleet.trials[0];
-    let preflight_ends = times.began + Duration::from_secs_f64(times.preflight_s.get());
-    let of_trial: Vec<Look> = looks.into_iter().filter(|look| look.at > preflight_ends).collect();
-    let (messages, bytes) = silence(&of_trial);
+    let starts = *ready.starts.lock().expect("no holder panics");
+    let (messages, bytes) = while_sending(&looks, starts).unwrap_or((f64::NAN, f64::NAN));
     let senders = f64::from(count - count.div_ceil(10));
     let barrier_s = times.merged_s.get() - times.preflight_s.get() - TRIAL.as_secs_f64();
     println!(
