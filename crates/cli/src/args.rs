@@ -9,6 +9,7 @@ mod engines;
 mod exact;
 #[cfg(feature = "fleet")]
 mod fleet;
+mod help;
 mod hold;
 mod interval;
 mod lab;
@@ -74,10 +75,6 @@ pub(crate) use trials::{
 };
 pub(crate) use tune::{GoalOfTuneArg, TuneArgs};
 pub(crate) use view::ViewArgs;
-
-/// Help with a command's examples before its options.
-pub(crate) const EXAMPLES_FIRST: &str =
-    "{before-help}{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
 /// Measures how many packets per second this machine can send and receive, and where every other packet went.
 #[derive(Debug, Parser)]

@@ -35,6 +35,7 @@ mod access;
 mod error;
 mod lab;
 mod plan;
+mod qdisc;
 mod side;
 mod vm;
 

@@ -3,10 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
-use sys::netns::NetNs;
-use sys::rtnetlink::{NewQdisc, RouteSocket};
-
-use crate::error::{LabError, SideName};
+use sys::rtnetlink::NewQdisc;
 
 /// A lab to be created. Both sides get both address families from the blocks reserved for benchmarking.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,22 +127,6 @@ impl LabQdisc {
             Self::Red => NewQdisc::Red,
             Self::Tbf { bits_per_s } => NewQdisc::Tbf { bytes_per_s: (bits_per_s / 8).max(1) },
         }
-    }
-
-    /// Tries it on the loopback interface of a namespace made for this.
-    ///
-    /// # Errors
-    /// [`LabError::Qdisc`] if this kernel does not have it, or must not load its module for this process.
-    pub fn probe(self) -> Result<(), LabError> {
-        let side = SideName::Tx;
-        let namespace = NetNs::create().map_err(|source| LabError::Namespace { side, source })?;
-        let tried = namespace.run(|| {
-            let mut route = RouteSocket::open()?;
-            let loopback = route.link_by_name("lo")?.index;
-            route.set_root_qdisc(loopback, &self.for_kernel())
-        });
-        let tried = tried.map_err(|source| LabError::Enter { side, source })?;
-        tried.map_err(|source| LabError::Qdisc { kind: self.kind(), source })
     }
 }
 

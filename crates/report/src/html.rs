@@ -4,6 +4,7 @@
 //! a phone with readable text, nor follow dark mode, nor carry text alternatives.
 
 mod axes;
+mod bar_chart;
 mod bars;
 mod charts;
 mod conditions;

@@ -20,7 +20,7 @@ const TRIALS: &str = "Trials";
 const EMULATED_CPU: &str = "QEMU TCG CPU";
 
 #[derive(Debug, Args)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Examples:
   linerate bench                                     what this machine can do
   linerate bench --tx udp,xdp --rx udp --stats time  with latency and jitter
   linerate bench --sweep frame-size=64,512,1518      at several frame sizes
@@ -222,7 +222,7 @@ pub(crate) struct SingleRxQueueArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Example:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Example:
   linerate lab vm --pair e1000 -- linerate bench rdr --real --take-device --tx-interface pair1a --rx-interface pair1b")]
 pub(crate) struct BenchRdrArgs {
     #[command(flatten)]

@@ -14,7 +14,7 @@ use super::{
 
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Examples:
   linerate divert eth0 --match 'udp port 53' --drop 'src net 203.0.113.0/24' --dry-run
   linerate divert eth0 --match 'udp port 53' --limit 1kpps --per source --for 10m
   linerate divert status")]

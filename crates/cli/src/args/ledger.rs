@@ -10,7 +10,7 @@ use super::{
 };
 
 #[derive(Debug, Args)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Examples:
   linerate ledger                              where this machine loses packets, until Ctrl-C
   linerate ledger eth0 --flow 'udp port 53'    of one interface and one flow
   linerate ledger --duration 10s --json")]

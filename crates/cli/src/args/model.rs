@@ -9,7 +9,7 @@ use super::OutputArgs;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Examples:
   linerate model --list                           presets and parameters
   linerate model --sweep rate=100kpps,1Mpps       received and lost against the offered rate
   linerate model --from run.json --load 1x,2x     predict loads from a measured run")]

@@ -15,7 +15,7 @@ use super::{
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Examples:
   linerate recv                        serve senders on port 4321 until Ctrl-C
   linerate recv --once --stats time    one sender, with latency and jitter
   linerate recv --threads 2 --reuseport")]

@@ -7,7 +7,7 @@ use clap::Args;
 use super::ViewArgs;
 
 #[derive(Debug, Args)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Examples:
   linerate replay run.json                on the terminal's screen, at the original speed
   linerate replay run.json --speed 10     ten times as fast
   linerate replay run.json --web          in a browser")]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Examples:
   linerate report                                  the newest run as text
   linerate report run.json -f html -o run.html     one page with charts
   linerate report run.json -f csv")]
@@ -50,7 +50,7 @@ pub(crate) enum ReportForm {
 }
 
 #[derive(Debug, Args)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Examples:
   linerate compare before.json after.json                   status 1 if after is worse
   linerate compare before.json after.json -f markdown")]
 pub(crate) struct CompareArgs {

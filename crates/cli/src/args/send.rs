@@ -11,7 +11,7 @@ use super::{
 };
 
 #[derive(Debug, Args)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Examples:
   linerate send 192.0.2.7                  as fast as possible, to linerate recv on that host
   linerate send 192.0.2.7 --rate 100kpps    at a rate that is held, or the exit status is 1
   linerate send 192.0.2.7 --engine xdp --threads 2

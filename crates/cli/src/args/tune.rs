@@ -13,7 +13,7 @@ use super::{
 };
 
 #[derive(Debug, Args)]
-#[command(help_template = super::EXAMPLES_FIRST, after_help = "Examples:
+#[command(help_template = super::help::EXAMPLES_FIRST, after_help = "Examples:
   linerate tune                         receive more packets per second, in the lab
   linerate tune --goal tx --budget 2m   send more
   linerate tune --peer 192.0.2.7        to another host, which runs linerate recv")]

@@ -3,6 +3,7 @@
 use measure::Summary;
 
 use super::{
+    bar_chart::{BarChart, BarRow, rates},
     page::{Page, value},
     scale::{Lengths, per_cent},
     standalone,
@@ -12,39 +13,6 @@ use crate::{
     ladder::Rung,
     number::{RateUnit, rate},
 };
-
-/// A chart of bars: for each row its name, its figures in words, and its bars.
-pub(super) struct BarChart<'c> {
-    pub(super) title: &'c str,
-    /// The colours and their meanings.
-    pub(super) legend: Vec<(String, String)>,
-    /// How to read it, below the legend.
-    pub(super) note: String,
-    pub(super) rows: Vec<BarRow>,
-}
-
-/// One row of such a chart.
-pub(super) struct BarRow {
-    /// The heading that it shares with its neighbours; may be empty.
-    pub(super) group: String,
-    pub(super) label: String,
-    /// The most important figure in words.
-    pub(super) figure: String,
-    /// Other figures in words.
-    pub(super) more: String,
-    /// Bars from top to bottom, each divided into parts.
-    pub(super) bars: Vec<Vec<Part>>,
-}
-
-/// A part of a bar.
-pub(super) struct Part {
-    pub(super) class: String,
-    pub(super) name: String,
-    /// Share of the whole bar, 0..=1.
-    pub(super) share: f64,
-    /// The part in words.
-    pub(super) words: String,
-}
 
 /// The ladder: delivered as a bar with the interval of its trials, in front of sent as a track.
 pub(super) fn write_ladder(rungs: &[Rung], unit: RateUnit, page: &mut Page) {
@@ -79,36 +47,12 @@ pub(super) fn write_ladder(rungs: &[Rung], unit: RateUnit, page: &mut Page) {
     page.raw("</div>\n");
 }
 
-/// Sent and delivered of all pairs, which determine the axis.
-pub(super) fn rates(rungs: &[Rung]) -> impl Iterator<Item = f64> {
-    rungs.iter().flat_map(|rung| [rung.pair.sent_pps.median, rung.pair.delivered_pps.median])
-}
-
 /// The note on a logarithmic axis.
 pub(super) fn log_note(from_pps: f64) -> String {
     format!("Logarithmic axis from {}: equal lengths are equal factors.", rate(from_pps))
 }
 
 impl BarRow {
-    /// One bar with its figure.
-    pub(super) fn new(label: impl Into<String>, figure: impl Into<String>, parts: Vec<Part>) -> Self {
-        Self {
-            group: String::new(),
-            label: label.into(),
-            figure: figure.into(),
-            more: String::new(),
-            bars: vec![parts],
-        }
-    }
-
-    /// Two bars one above the other, each with its class and length, 0..=1.
-    pub(super) fn pair(label: &str, words: &str, bars: [(&str, f64); 2]) -> Self {
-        let bar = |(class, share): (&str, f64)| {
-            vec![Part { class: class.into(), name: label.into(), share, words: words.into() }]
-        };
-        Self { more: words.into(), bars: bars.map(bar).into(), ..Self::new(label, "", Vec::new()) }
-    }
-
     fn write(&self, page: &mut Page) {
         let figure =
             if self.figure.is_empty() { String::new() } else { format!("<b>{}</b> ", html(&self.figure)) };
@@ -168,11 +112,6 @@ impl BarChart<'_> {
             page.element("p", "note", &self.note);
         }
     }
-}
-
-/// A legend's colours and their meanings.
-pub(super) fn legend<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> Vec<(String, String)> {
-    entries.into_iter().map(|(class, words)| (class.to_owned(), words.to_owned())).collect()
 }
 
 fn rect(class: &str, from: f64, to: f64) -> String {

@@ -4,8 +4,8 @@ use measure::{Interval, Lateness, Ledger, Point, Run};
 
 use super::{
     axes::{Axis, LineChart},
-    bars::{self, BarChart, BarRow, Part},
-    flame, flow,
+    bar_chart::{self, BarChart, BarRow, Part},
+    bars, flame, flow,
     page::{IN_SIGHT, Page},
     percentiles,
     scale::Scale,
@@ -181,7 +181,7 @@ pub(super) fn write_ledgers(rungs: &[Rung], page: &mut Page) {
     };
     let chart = BarChart {
         title: "All packets sent, by where they ended",
-        legend: bars::legend(legend),
+        legend: bar_chart::legend(legend),
         note: match rungs.len() - drawn.len() {
             0 => String::new(),
             1 => "1 pair lost nothing.".to_owned(),

@@ -3,7 +3,7 @@
 use measure::{CpuShare, InterruptAccounting, Machine, Profile};
 
 use super::{
-    bars::{self, BarChart, BarRow, Part},
+    bar_chart::{self, BarChart, BarRow, Part},
     flame,
     page::Page,
 };
@@ -44,7 +44,7 @@ pub(super) fn write(rungs: &[Rung], machine: &Machine, page: &mut Page) {
             let drawn = means.iter().filter(|(rung, _)| only.as_ref().is_none_or(|only| *only == rung.name));
             let chart = BarChart {
                 title: "Time of each CPU",
-                legend: bars::legend(PARTS.map(|(class, name, _)| (class, name))),
+                legend: bar_chart::legend(PARTS.map(|(class, name, _)| (class, name))),
                 note: String::new(),
                 rows: drawn.flat_map(|(rung, cpus)| cpus.iter().map(|cpu| row(&rung.name, cpu))).collect(),
             };
@@ -154,7 +154,7 @@ pub(super) fn write_profiles(rungs: &[Rung], page: &mut Page) {
             };
             let chart = BarChart {
                 title: "Stages of the receive path",
-                legend: bars::legend(names.iter().map(|(class, name)| (class.as_str(), *name))),
+                legend: bar_chart::legend(names.iter().map(|(class, name)| (class.as_str(), *name))),
                 note: String::new(),
                 rows: profiles.iter().map(row).collect(),
             };

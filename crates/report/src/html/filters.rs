@@ -3,7 +3,7 @@
 use measure::{Figure, Point};
 
 use super::{
-    bars::{self, BarChart, BarRow, Part},
+    bar_chart::{self, BarChart, BarRow, Part},
     page::Page,
 };
 use crate::{
@@ -37,7 +37,7 @@ pub(super) fn write(points: &[Point], figures: &[Figure], page: &mut Page) {
             };
             let chart = BarChart {
                 title: &title,
-                legend: bars::legend([
+                legend: bar_chart::legend([
                     ("s1", "flood dropped by the filter"),
                     ("delivered", "valid packets delivered"),
                 ]),
@@ -83,7 +83,7 @@ fn write_rates(rows: &[&Row<'_>], figures: &[Figure], page: &mut Page) {
     let title = "Flood packets dropped per second, full flood";
     let chart = BarChart {
         title,
-        legend: bars::legend([("s1", "dropped by the filter here"), ("track", "published")]),
+        legend: bar_chart::legend([("s1", "dropped by the filter here"), ("track", "published")]),
         note,
         rows: all,
     };

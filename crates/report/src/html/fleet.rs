@@ -3,7 +3,7 @@
 use measure::{FleetHost, Run, Trial};
 
 use super::{
-    bars::{self, BarChart, BarRow, Part},
+    bar_chart::{self, BarChart, BarRow, Part},
     page::Page,
 };
 use crate::{fleet, number};
@@ -30,7 +30,7 @@ pub(super) fn write(run: &Run, page: &mut Page) {
     };
     let chart = BarChart {
         title: &title,
-        legend: bars::legend([("delivered", "passed on"), ("s1", "lost here")]),
+        legend: bar_chart::legend([("delivered", "passed on"), ("s1", "lost here")]),
         note: String::new(),
         rows: trial.hosts.iter().map(row).collect(),
     };

@@ -5,7 +5,7 @@ use measure::Point;
 use serde_json::Value;
 
 use super::{
-    bars::{self, BarChart, BarRow},
+    bar_chart::{self, BarChart, BarRow},
     page::Page,
 };
 use crate::table::{Cell, Column, Table};
@@ -38,7 +38,7 @@ pub(super) fn write(points: &[Point], page: &mut Page) {
     let title = "Delivered packets per second, as multiples of the first row";
     let chart = BarChart {
         title,
-        legend: bars::legend([("track", "published"), ("delivered", "here")]),
+        legend: bar_chart::legend([("track", "published"), ("delivered", "here")]),
         note: String::new(),
         rows: rows
             .iter()

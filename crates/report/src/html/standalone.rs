@@ -4,7 +4,7 @@ use measure::Instructions;
 
 use super::{
     axes::LineChart,
-    bars::{self, BarChart},
+    bar_chart::{self, BarChart},
     scale::{Lengths, per_cent},
 };
 use crate::{escape::html, ladder::Rung, number::RateUnit};
@@ -110,7 +110,7 @@ pub(super) fn lines(chart: &LineChart) -> String {
 /// The ladder: delivered in front of sent, with the smallest and the largest trial.
 pub(super) fn ladder(title: &str, rungs: &[Rung], unit: RateUnit) -> String {
     let most = rungs.iter().flat_map(|r| [r.pair.sent_pps.max, r.pair.delivered_pps.max]).fold(1.0, f64::max);
-    let lengths = Lengths::of(bars::rates(rungs), most);
+    let lengths = Lengths::of(bar_chart::rates(rungs), most);
     let step = 38.0;
     let shown = |pps: f64| format!("{} {}", unit.figure(pps), unit.name());
     let words: Vec<String> = rungs

@@ -4,7 +4,7 @@ use measure::{Run, TuneStep};
 
 use super::{
     axes::{Axis, LineChart},
-    bars::{self, BarChart, BarRow, Part},
+    bar_chart::{self, BarChart, BarRow, Part},
     page::Page,
     scale::Scale,
 };
@@ -18,7 +18,7 @@ pub(super) fn write(run: &Run, page: &mut Page) {
             let table = tuned::waterfall(run);
             let chart = BarChart {
                 title: &table.title,
-                legend: bars::legend(match tuning.unit.as_str() {
+                legend: bar_chart::legend(match tuning.unit.as_str() {
                     "ns" => [("delivered", "after the step"), ("track", "saved by it")],
                     _ => [("track", "before the step"), ("delivered", "gained by it")],
                 }),
