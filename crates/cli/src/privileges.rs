@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sys::{
     capability::Capability::{
-        self, Bpf, DacOverride, IpcLock, NetAdmin, NetBindService, NetRaw, Perfmon, SysAdmin, SysNice, Syslog,
+        self, Bpf, DacOverride, IpcLock, NetAdmin, NetBindService, NetRaw, Perfmon, SysNice, Syslog,
     },
     confine::{confine, refused_calls},
 };
@@ -39,14 +39,14 @@ impl Privileges {
         Self::new(Some([&FOR_TRAFFIC[..], if saves { &[DacOverride] } else { &[] }].concat()), &[])
     }
 
-    /// An agent's. One that diverts starts a program that changes a card; one with a network namespace enters it for each
-    /// trial.
+    /// An agent's. One that diverts starts a program that changes a card. One with a network namespace enters it for each
+    /// trial, and may open the namespace of another process only with all of that process's capabilities.
     #[cfg(feature = "fleet")]
     pub(crate) fn of_agent(diverts: bool, enters_namespace: bool) -> Self {
         match (diverts, enters_namespace) {
             (true, true) => Self::new(None, &["execve", "setns"]),
             (true, false) => Self::new(None, &["execve"]),
-            (false, true) => Self::new(Some([&FOR_TRAFFIC[..], &[SysAdmin]].concat()), &["setns"]),
+            (false, true) => Self::new(None, &["setns"]),
             (false, false) => Self::new(Some(FOR_TRAFFIC.into()), &[]),
         }
     }

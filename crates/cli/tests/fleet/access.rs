@@ -220,7 +220,9 @@ fn an_agent_keeps_only_the_privileges_that_its_plan_shows() {
     assert!(has(&alone, "capabilities", "CAP_NET_RAW") && !has(&alone, "capabilities", "CAP_SYS_ADMIN"));
     assert!(has(&alone, "refused_calls", "execve") && has(&alone, "refused_calls", "setns"));
     let inside = plan(&["--netns", "/proc/self/ns/net"]);
-    assert!(has(&inside, "capabilities", "CAP_SYS_ADMIN") && !has(&inside, "refused_calls", "setns"));
+    // The namespace of another process opens only with that process's capabilities.
+    assert_eq!(inside["privileges"]["capabilities"], json!(["all"]));
+    assert!(has(&inside, "refused_calls", "execve") && !has(&inside, "refused_calls", "setns"));
     // It starts linerate divert, which changes a card.
     let diverting = plan(&["--divert", "lo"]);
     assert_eq!(diverting["privileges"]["capabilities"], json!(["all"]));

@@ -39,6 +39,13 @@ pub struct FileChoice {
     pub cache: FileCache,
 }
 
+impl FileChoice {
+    /// Whether it is what is used without a choice.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Messages of one size, read one after another, from the start again after the end.
 pub struct MessageFile {
     file: File,

@@ -76,6 +76,7 @@ struct TcpStreamSend {
     /// How messages are passed to the kernel.
     send: TcpSend,
     /// The file that messages come from.
+    #[serde(skip_serializing_if = "FileChoice::is_default")]
     source: FileChoice,
     /// Bytes per message.
     message_bytes: u32,
