@@ -2,6 +2,9 @@
 //! by turn, medians and the ratio of the rates with its 95 % interval. Between hosts: a control connection, routes and
 //! neighbours, the counting programs at both ends.
 
+#[path = "plans/one_thread.rs"]
+mod one_thread;
+
 use std::error::Error;
 
 use lab::{Lab, LabPlan};
@@ -10,16 +13,17 @@ use traffic::{
     Departures, Limit, ReceiverPlan, RxTraffic, SenderPlan, TxFacts, TxSpec, TxTraffic, TxWorkerPlan,
 };
 use trial::{
-    CpuPlan, EngineChoice, GivenMacs, HostPlan, Pair, Policy, Reception, TrialPlan, Wanted, run_host_trial,
-    run_trial_in, tx_endpoint,
+    EngineChoice, GivenMacs, HostPlan, Pair, Policy, Reception, Wanted, run_host_trial, run_trial_in,
+    tx_endpoint,
 };
 use wire::FrameSpec;
+
+use one_thread::{BATCH, one_thread};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const TURNS: usize = 15;
 const TRIAL_NS: u64 = 300_000_000;
-const BATCH: usize = 1024;
 /// The required share of the lab's rate between hosts.
 const LEAST: f64 = 0.97;
 const PAIRS: [(&str, &str); 4] = [("xdp", "xdp"), ("xsk", "xdp"), ("packet", "xdp"), ("packet", "udp")];
@@ -72,32 +76,7 @@ fn main() -> Outcome<()> {
 }
 
 fn in_lab(lab: &Lab, pair: &Pair) -> Outcome<Trial> {
-    let plan = TrialPlan {
-        duration_ns: TRIAL_NS,
-        count: None,
-        omit_ns: 0,
-        rate_pps: None,
-        departures: Departures::Constant,
-        frame_size_bytes: 64,
-        payload_bytes: 18,
-        tagged: true,
-        ipv6: false,
-        tx_threads: 1,
-        rx_threads: 1,
-        flows: 1,
-        tx_batch_size: BATCH,
-        rx_batch_size: 512,
-        spin: false,
-        work_ns: 0,
-        statistics: None,
-        cpus: CpuPlan { tx: vec![0], rx: vec![1], tx_alone: vec![0], napi: Vec::new() },
-        lab: LabPlan::default(),
-        frames: FrameSpec::default(),
-        interval_ns: 500_000_000,
-        seed: 1,
-        separate_softirq: None,
-        profile: false,
-    };
+    let plan = one_thread(TRIAL_NS, 500_000_000);
     Ok(run_trial_in(lab, &plan, pair, 1, |_| true)?.trial)
 }
 

@@ -4,6 +4,9 @@
 //!
 //! Usage: `bench-view [TURNS [TX RX]]`, on a terminal (`scripts/bench-view` makes one).
 
+#[path = "plans/one_thread.rs"]
+mod one_thread;
+
 use std::{
     error::Error,
     io::{self, IsTerminal, Read, Write},
@@ -14,10 +17,10 @@ use std::{
 
 use lab::{Lab, LabPlan};
 use measure::{Effect, EffectScale, Machine, Origin, Start, Trial, median};
-use traffic::Departures;
-use trial::{CpuPlan, Pair, Tick, TrialPlan, run_trial_in};
+use trial::{Pair, Tick, TrialPlan, run_trial_in};
 use view::{Ahead, Hub, Screen, Seen, Story, Web, WebPlan};
-use wire::FrameSpec;
+
+use one_thread::one_thread;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -35,7 +38,7 @@ fn main() -> Outcome<()> {
     lab::gain_access()?;
     let pair = Pair { tx: tx.parse()?, rx: rx.parse()? };
     let lab = Lab::create(&LabPlan::default())?;
-    let plan = plan();
+    let plan = one_thread(TRIAL_NS, 100_000_000);
     let (mut without, mut with) = (Vec::new(), Vec::new());
     let mut events = 0;
     for turn in 0..=turns {
@@ -159,33 +162,4 @@ fn browse(url: &str) -> Outcome<JoinHandle<usize>> {
         stream.read_to_end(&mut text).ok();
         text.windows(6).filter(|bytes| *bytes == b"data: ").count()
     }))
-}
-
-fn plan() -> TrialPlan {
-    TrialPlan {
-        duration_ns: TRIAL_NS,
-        count: None,
-        omit_ns: 0,
-        rate_pps: None,
-        departures: Departures::Constant,
-        frame_size_bytes: 64,
-        payload_bytes: 18,
-        tagged: true,
-        ipv6: false,
-        tx_threads: 1,
-        rx_threads: 1,
-        flows: 1,
-        tx_batch_size: 1024,
-        rx_batch_size: 512,
-        spin: false,
-        work_ns: 0,
-        statistics: None,
-        cpus: CpuPlan { tx: vec![0], rx: vec![1], tx_alone: vec![0], napi: Vec::new() },
-        lab: LabPlan::default(),
-        frames: FrameSpec::default(),
-        interval_ns: 100_000_000,
-        seed: 1,
-        separate_softirq: None,
-        profile: false,
-    }
 }

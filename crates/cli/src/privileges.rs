@@ -43,12 +43,13 @@ impl Privileges {
     /// trial, and may open the namespace of another process only with all of that process's capabilities.
     #[cfg(feature = "fleet")]
     pub(crate) fn of_agent(diverts: bool, enters_namespace: bool) -> Self {
-        match (diverts, enters_namespace) {
-            (true, true) => Self::new(None, &["execve", "setns"]),
-            (true, false) => Self::new(None, &["execve"]),
-            (false, true) => Self::new(None, &["setns"]),
-            (false, false) => Self::new(Some(FOR_TRAFFIC.into()), &[]),
-        }
+        let needed: &[&str] = match (diverts, enters_namespace) {
+            (true, true) => &["execve", "setns"],
+            (true, false) => &["execve"],
+            (false, true) => &["setns"],
+            (false, false) => &[],
+        };
+        Self::new(needed.is_empty().then(|| FOR_TRAFFIC.into()), needed)
     }
 
     fn new(kept: Option<Vec<Capability>>, needed: &'static [&'static str]) -> Self {

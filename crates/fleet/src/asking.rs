@@ -28,7 +28,7 @@ const STILL_ANSWERING: Duration = Duration::from_millis(200);
 const LONGEST_DISCOVERY: Duration = Duration::from_secs(10);
 /// Exchanges for an agent's clock, before a trial and after it.
 const EXCHANGES: u32 = 8;
-/// An exchange that takes longer would say nothing of the clock.
+/// An exchange that takes longer bounds the clock too loosely to be useful.
 const EXCHANGE_AT_MOST: Duration = Duration::from_secs(1);
 /// Messages can be lost; an agent that answers less is not there.
 const MOST_LOST: u32 = 2;

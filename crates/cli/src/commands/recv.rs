@@ -27,6 +27,7 @@ use ask::CONTROL;
 use policy::PolicyPlan;
 
 use crate::{
+    access::device_consent,
     args::{ClocksArg, Display, LevelArg, MeasureArgs, RecvArgs, StampArg},
     failure::{Failure, Status, in_words, os_error, unprofiled},
     live::Live,
@@ -415,16 +416,8 @@ fn plan(args: &RecvArgs) -> Result<RecvPlan, Failure> {
     let mut engine = measure.engine.clone();
     let mut problems = Vec::new();
     let takes_card = engine.facts().reads == RxLayer::Card;
-    if takes_card != measure.take_device {
-        let name = engine.name();
-        problems.push(if takes_card {
-            Failure::new(Status::Usage, format!("the engine {name} takes the card from its kernel driver"))
-                .hint("allow it: --take-device; senders' handshakes need another interface")
-        } else {
-            Failure::new(Status::Usage, format!("the engine {name} takes no card"))
-                .hint("omit --take-device, or use --engine pci")
-        });
-    }
+    let how = "; senders' handshakes need another interface";
+    problems.extend(device_consent(engine.name(), takes_card, measure.take_device, how));
     if engine.facts().reads == RxLayer::Stream {
         // Its other problems do not matter then.
         return Err(Failure::new(

@@ -15,6 +15,7 @@ use view::{Ahead, Seen};
 use wire::{FrameSpec, PcapWriter, Template, Values};
 
 use crate::{
+    access::device_consent,
     args::{FrameArgs, SendArgs, packet_senders, returning_senders, sends_packets},
     failure::{Failure, Status, read_key, unsent},
     output::Output,
@@ -129,17 +130,11 @@ fn plan(args: &SendArgs) -> Result<HostPlan, Failure> {
     }
     let mut engine = args.engine.clone();
     problems.extend(args.frames.not_for(&engine));
-    if engine.facts().takes_device {
-        problems.extend((!args.take_device).then(|| {
-            let said = format!("the engine {} takes the card from its kernel driver", engine.name());
-            Failure::new(Status::Usage, said)
-                .hint("allow it: --take-device with --interface and --dst-mac; the handshake needs another interface")
-        }));
-    } else if args.take_device {
-        problems.push(
-            Failure::new(Status::Usage, format!("the engine {} takes no card", engine.name()))
-                .hint("omit --take-device, or use --engine pci"),
-        );
+    let takes_card = engine.facts().takes_device;
+    let how = " with --interface and --dst-mac; the handshake needs another interface";
+    let unagreed = device_consent(engine.name(), takes_card, args.take_device, how);
+    if unagreed.is_some() || takes_card {
+        problems.extend(unagreed);
     } else if !sends_packets(&engine) {
         problems.push(
             Failure::new(

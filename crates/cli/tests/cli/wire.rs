@@ -231,19 +231,25 @@ fn until_it_says(child: &mut Child, begin: &str) -> BufReader<ChildStderr> {
     stderr
 }
 
-#[test]
-fn drops_of_another_xdp_program_are_named_at_the_receiver() {
-    let Some(hosts) = Hosts::join() else { return };
+/// Another command's XDP program drops each packet at the receiver, and the ledger names it.
+fn trial_under_a_foreign_program(hosts: &Hosts) -> Value {
     let folder = own_folder();
-    let _receiver = receiver(&hosts, &ROOM);
     let args = ["divert", "vb", "--match", "udp dst port 4321", "--drop", "all", "--for", "10m"];
     let mut command = linerate(&args);
     in_namespace(&mut command, &hosts.b).env("XDG_RUNTIME_DIR", &folder);
     let spawned = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut diverting = Foreign(spawned);
     let _said = until_it_says(&mut diverting.0, "diverting queue");
-    let trial = trial(&hosts, &[]);
+    let trial = trial(hosts, &[]);
     assert_eq!(lines(&trial), [is("XDP drop", "receiver", 2000)], "{trial:#}");
+    trial
+}
+
+#[test]
+fn drops_of_another_xdp_program_are_named_at_the_receiver() {
+    let Some(hosts) = Hosts::join() else { return };
+    let _receiver = receiver(&hosts, &ROOM);
+    let trial = trial_under_a_foreign_program(&hosts);
     assert_eq!((&trial["delivered"], &trial["ledger"]["unexplained"]), (&0.into(), &0.into()), "{trial:#}");
 }
 
@@ -259,16 +265,8 @@ fn receiver_in_the_dark(hosts: &Hosts) -> Recv {
 #[test]
 fn drops_are_named_where_the_kernel_hides_its_functions() {
     let Some(hosts) = Hosts::join() else { return };
-    let folder = own_folder();
     let _receiver = receiver_in_the_dark(&hosts);
-    let args = ["divert", "vb", "--match", "udp dst port 4321", "--drop", "all", "--for", "10m"];
-    let mut command = linerate(&args);
-    in_namespace(&mut command, &hosts.b).env("XDG_RUNTIME_DIR", &folder);
-    let spawned = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut diverting = Foreign(spawned);
-    let _said = until_it_says(&mut diverting.0, "diverting queue");
-    let trial = trial(&hosts, &[]);
-    assert_eq!(lines(&trial), [is("XDP drop", "receiver", 2000)], "{trial:#}");
+    let trial = trial_under_a_foreign_program(&hosts);
     assert_eq!(trial["ledger"]["unexplained"], 0, "{trial:#}");
 }
 

@@ -110,7 +110,7 @@ fn red_decay() -> (u8, [u8; 256]) {
     let packet_us = RED_MEAN_BYTES * 8e6 / RED_LINK_BPS;
     let per_packet = -(1.0 - 1.0 / f64::from(1 << RED_WEIGHT_LOG)).log2();
     let per_us = per_packet / packet_us;
-    // So that the table ends where nothing of the average is left.
+    // The table ends where the average has decayed to zero.
     let cell_log = (0..31).find(|log| per_us * f64::from(1u32 << log) * 255.0 >= MOST_HALVINGS).unwrap_or(31);
     let mut decay = [0; 256];
     for (cell, halvings) in decay.iter_mut().enumerate() {

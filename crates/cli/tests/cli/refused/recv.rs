@@ -4,6 +4,19 @@ use super::Refused;
 
 pub(crate) const REFUSED: &[Refused] = &[
     (
+        &["recv", "--engine", "pci", "--device", "lo"],
+        2,
+        &[
+            "the engine pci takes the card from its kernel driver",
+            "allow it: --take-device; senders' handshakes",
+        ],
+    ),
+    (
+        &["recv", "--take-device", "--device", "lo"],
+        2,
+        &["the engine udp takes no card", "hint:  omit --take-device"],
+    ),
+    (
         &["recv", "192.0.2.77"],
         4,
         &["cannot bind UDP 192.0.2.77:4321", "hint:  listen on an address of this host"],

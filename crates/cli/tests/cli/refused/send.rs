@@ -12,6 +12,16 @@ const NINES: &str = concat!(
 );
 
 pub(crate) const REFUSED: &[Refused] = &[
+    (
+        &["send", "127.0.0.1", "--engine", "pci", "--interface", "lo"],
+        2,
+        &["the engine pci takes the card from its kernel driver", "allow it: --take-device with --interface"],
+    ),
+    (
+        &["send", "127.0.0.1", "--take-device", "--interface", "lo", "--dst-mac", "02:00:00:00:00:01"],
+        2,
+        &["the engine udp takes no card", "hint:  omit --take-device"],
+    ),
     (&["send"], 2, &["<TARGET>"]),
     (
         &["send", "127.0.0.1", "--engine", "xsk", "--no-handshake"],
